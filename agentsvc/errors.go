@@ -104,6 +104,8 @@ var (
 	ErrTaskBusy = NewError(CodeState, "the task is still working on an earlier message")
 	// ErrSessionBusy reports that another run of the session, of this task or another, is unfinished.
 	ErrSessionBusy = NewError(CodeState, "the conversation is still at work on an earlier message: wait for its end, or cancel its task")
+	// ErrStopping refuses a turn that the process, which stops, cannot execute any more.
+	ErrStopping = NewError(CodeUnavailable, "the server is stopping and accepts no new work: send the request again, to another process or when it has started again")
 	// ErrAwaitingDecision reports that the task waits for a decision, not for a message.
 	ErrAwaitingDecision = NewError(CodeState, "the task waits for a decision on a tool call, not for a message")
 	// ErrAwaitingCredential reports that the task waits for a credential, not for a message.

@@ -30,6 +30,7 @@ import (
 	pgxmigrate "github.com/golang-migrate/migrate/v4/database/pgx/v5"
 	sqlitemigrate "github.com/golang-migrate/migrate/v4/database/sqlite"
 	"github.com/golang-migrate/migrate/v4/source/iofs"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -52,6 +53,9 @@ type Status struct {
 	Dirty bool `json:"dirty"`
 }
 
+// IsCurrent reports whether this program needs no migration. A newer schema works with it too.
+func (s Status) IsCurrent() bool { return s.Current > s.Latest || s.Current == s.Latest && !s.Dirty }
+
 // Up brings db, of the engine "postgres" or "sqlite", to the latest schema. A database with a newer schema is left as
 // it is. On PostgreSQL any number of processes may call Up at once; it closes db, and allows logins to act under Stoa's
 // two roles. On SQLite the caller holds the lock on the file.
@@ -65,17 +69,17 @@ func Up(ctx context.Context, engine string, db *sql.DB, logins ...string) error 
 	}
 	m, err := openMigrator(engine, db)
 	if err != nil {
-		return err
+		return explainError(err)
 	}
 	if engine == "postgres" {
 		defer func() { _, _ = m.Close() }()
 	}
-	return retryOnRace(func() error {
+	return explainError(retryOnRace(func() error {
 		if err := applyMigrations(engine, m); err != nil || engine != "postgres" {
 			return err
 		}
 		return grantRoles(ctx, db, logins)
-	})
+	}))
 }
 
 // retryOnRace repeats f, up to 20 times, while it conflicts with another process in PostgreSQL's shared catalogue.
@@ -119,7 +123,7 @@ func applyMigrations(engine string, m *migrate.Migrate) error {
 		uerr = m.Up()
 	}
 	if uerr != nil && !errors.Is(uerr, migrate.ErrNoChange) {
-		return explainError(uerr)
+		return fmt.Errorf("migrate: %w", uerr)
 	}
 	return nil
 }
@@ -147,7 +151,8 @@ func lockDatabase(ctx context.Context, db *sql.DB) (unlock func(), err error) {
 	}, nil
 }
 
-// ReadStatus returns the state of the schema of db. It changes nothing and works on an empty database.
+// ReadStatus returns the state of the schema of db. It changes nothing and works on an empty database. On PostgreSQL it
+// needs a login that owns the tables or has the role stoa_platform.
 func ReadStatus(ctx context.Context, engine string, db *sql.DB) (Status, error) {
 	all, err := listVersions(engine)
 	if err != nil {
@@ -157,6 +162,9 @@ func ReadStatus(ctx context.Context, engine string, db *sql.DB) (Status, error) 
 	err = db.QueryRowContext(ctx, "SELECT version, dirty FROM "+migrationsTable).Scan(&s.Current, &s.Dirty)
 	if errors.Is(err, sql.ErrNoRows) || isMissingTable(err) {
 		return s, nil
+	}
+	if errorCode(err) == "42501" {
+		err = fmt.Errorf("the login may not read the version of the schema: run stoa migrate up as the login that owns the tables, and give this one the roles that stoa migrate roles prints: %w", err)
 	}
 	return s, err
 }
@@ -195,11 +203,15 @@ func listVersions(engine string) ([]uint, error) {
 	return all, nil
 }
 
-// grantRoles allows each login to act under the two roles. If the migrating login may not grant them (SQLSTATE 42501
-// insufficient_privilege), the operator is expected to have done it.
+// grantRoles allows the platform's role to read the version of the schema, and each login to act under the two roles. If
+// the migrating login may not grant them (SQLSTATE 42501 insufficient_privilege), the operator is expected to have done
+// it.
 func grantRoles(ctx context.Context, db *sql.DB, logins []string) error {
+	if _, err := db.ExecContext(ctx, "GRANT SELECT ON "+migrationsTable+" TO stoa_platform"); err != nil && errorCode(err) != "42501" {
+		return fmt.Errorf("let the role stoa_platform read the version of the schema: %w", err)
+	}
 	for _, login := range logins {
-		_, err := db.ExecContext(ctx, fmt.Sprintf(`GRANT stoa_tenant, stoa_platform TO "%s"`, strings.ReplaceAll(login, `"`, `""`)))
+		_, err := db.ExecContext(ctx, "GRANT stoa_tenant, stoa_platform TO "+pgx.Identifier{login}.Sanitize())
 		if err != nil && errorCode(err) != "42501" {
 			return fmt.Errorf("grant Stoa's roles to %s: %w", login, err)
 		}
@@ -207,13 +219,13 @@ func grantRoles(ctx context.Context, db *sql.DB, logins []string) error {
 	return nil
 }
 
-// explainError adds what the operator can do if the migrating login lacks the right to create roles.
+// explainError adds what the operator can do if the login lacks a right to migrate.
 func explainError(err error) error {
 	if errorCode(err) == "42501" {
-		return fmt.Errorf("the migrating login may not create the roles stoa_tenant and stoa_platform; create them beforehand "+
-			"(CREATE ROLE stoa_tenant NOLOGIN; CREATE ROLE stoa_platform NOLOGIN; GRANT stoa_tenant, stoa_platform TO the login): %w", err)
+		return fmt.Errorf("this login may not change the schema or create the roles stoa_tenant and stoa_platform: migrate with the login that owns the tables "+
+			"(stoa migrate up, or --migrate-database); stoa migrate roles prints the SQL that creates all roles: %w", err)
 	}
-	return fmt.Errorf("migrate: %w", err)
+	return err
 }
 
 // isRace reports whether err is a conflict of concurrent changes in the shared catalogue: "tuple concurrently updated"
@@ -227,8 +239,12 @@ func isRace(err error) bool {
 func errorCode(err error) string {
 	var e *pgconn.PgError
 	var d database.Error
-	if errors.As(err, &d) && d.OrigErr != nil {
+	var p *database.Error // golang-migrate returns both
+	switch {
+	case errors.As(err, &d) && d.OrigErr != nil:
 		err = d.OrigErr
+	case errors.As(err, &p) && p.OrigErr != nil:
+		err = p.OrigErr
 	}
 	if errors.As(err, &e) {
 		return e.Code

@@ -98,7 +98,7 @@ func (l *Limiter) ReserveCall(ctx context.Context, caller Caller, tokens int64) 
 		g.States = append(g.States, m.ruleStates(out)...)
 		times[i] = out.now
 		if tokens > 0 {
-			g.Reservation = Reservation{Tokens: tokens, At: out.now, Session: caller.Session}
+			g.Reservation = Reservation{Tokens: tokens, At: out.now}
 		}
 	}
 	if tokens > 0 && len(times) > 1 && len(applied) > 0 {
@@ -139,14 +139,10 @@ const undoTimeout = time.Second
 
 // SettleTokens counts the tokens that a turn used and gives back the reservation r, in one step for each backend. A
 // reservation is given back only in the windows in which it was made; in later ones it does not exist. It never
-// refuses, because the tokens are used already. If tokens were reserved, the session of r is used, also if it is empty:
-// a call may be counted before it gets a session.
+// refuses, because the tokens are used already. caller must be the one that was counted.
 func (l *Limiter) SettleTokens(ctx context.Context, caller Caller, used int64, r Reservation) error {
 	if l == nil || !l.countsTokens || used == 0 && r.Tokens == 0 {
 		return nil
-	}
-	if r.Tokens > 0 {
-		caller.Session = r.Session
 	}
 	var errs []error
 	for i, s := range l.ruleSets {
@@ -180,6 +176,8 @@ type countedRule struct {
 type increment struct {
 	backend Backend
 	rules   []countedRule
+	// isAnonymous says that the caller has no credential.
+	isAnonymous bool
 	// amount returns what to add to a rule's counter in the window from start to end.
 	amount func(r Rule, start, end time.Time) int64
 	// bounded makes the limits apply; without it everything is added.
@@ -188,7 +186,7 @@ type increment struct {
 
 // newIncrement returns the increment for those rules of s that concern caller.
 func (l *Limiter) newIncrement(s RuleSet, caller Caller, amount func(r Rule, start, end time.Time) int64) *increment {
-	m := &increment{backend: s.Backend, amount: amount, rules: make([]countedRule, 0, len(s.Rules))}
+	m := &increment{backend: s.Backend, isAnonymous: caller.isAnonymous(), amount: amount, rules: make([]countedRule, 0, len(s.Rules))}
 	for _, r := range s.Rules {
 		if name, ok := r.counterFor(caller); ok {
 			m.rules = append(m.rules, countedRule{r, name})
@@ -235,5 +233,5 @@ func (inc *increment) exhaustedError(out outcome) error {
 			last = &s
 		}
 	}
-	return last.newExhaustedError()
+	return last.newExhaustedError(inc.isAnonymous)
 }

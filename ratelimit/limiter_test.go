@@ -307,8 +307,6 @@ func TestScopes(t *testing.T) {
 		{"one session", callRule(ratelimit.PerSession, ratelimit.Day, 1), callerAna("s"), callerAna("s"), false},
 		{"two sessions", callRule(ratelimit.PerSession, ratelimit.Day, 1), callerAna("s"), callerAna("t"), true},
 		{"another's session of the same name", callRule(ratelimit.PerSession, ratelimit.Day, 1), callerAna("s"), newCaller("ben", "s"), true},
-		{"no session is the user's", callRule(ratelimit.PerSession, ratelimit.Day, 1), callerAna(""), callerAna(""), false},
-		{"no session and one", callRule(ratelimit.PerSession, ratelimit.Day, 1), callerAna(""), callerAna("s"), true},
 		{"one user", callRule(ratelimit.PerUser, ratelimit.Day, 1), callerAna("s"), callerAna("t"), false},
 		{"two users", callRule(ratelimit.PerUser, ratelimit.Day, 1), callerAna(""), newCaller("ben", ""), true},
 		{"two issuers", callRule(ratelimit.PerUser, ratelimit.Day, 1), callerAna(""), otherCaller, true},

@@ -30,11 +30,15 @@ func NewExhaustedError(retryAfter time.Duration) error {
 	return &agentsvc.Error{Code: agentsvc.CodeExhausted, Message: fmt.Sprintf("limit reached, try again in %d s", int(retryAfter.Seconds())), RetryAfter: retryAfter}
 }
 
-// newExhaustedError returns the refusal of the rule of s.
-func (s *State) newExhaustedError() error {
-	after := s.RetryAfter()
+// newExhaustedError returns the refusal of the rule of s. To a caller without a credential it says that others may have
+// used up the limit.
+func (s *State) newExhaustedError(isAnonymous bool) error {
+	after, shared := s.RetryAfter(), ""
+	if isAnonymous && s.Scope == PerUser {
+		shared = " (all callers without a credential are one user)"
+	}
 	return &agentsvc.Error{
-		Code: agentsvc.CodeExhausted, Message: fmt.Sprintf("limit reached: %v, try again in %d s", s.Rule, int(after.Seconds())), RetryAfter: after, Detail: s,
+		Code: agentsvc.CodeExhausted, Message: fmt.Sprintf("limit reached: %v%s, try again in %d s", s.Rule, shared, int(after.Seconds())), RetryAfter: after, Detail: s,
 	}
 }
 

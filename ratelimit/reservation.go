@@ -3,8 +3,6 @@ package ratelimit
 import (
 	"encoding/json"
 	"time"
-
-	"stoa/agentsvc"
 )
 
 // Reservation is the number of tokens that a call reserves until its usage is known. It is stored with the run, in the
@@ -17,16 +15,13 @@ type Reservation struct {
 	// Times are the times by the clocks of several backends, in the order of the limiter's rule sets; nil where all of
 	// them have At. Two clocks may be on different sides of the end of a window.
 	Times []time.Time
-	// Session is the session under which the call was counted.
-	Session agentsvc.ContextID
 }
 
 // encodedReservation is the JSON form of a stored Reservation.
 type encodedReservation struct {
-	Tokens  int64   `json:"tokens"`
-	At      int64   `json:"at"` // microseconds since 1970, as in Times
-	Session string  `json:"session,omitempty"`
-	Times   []int64 `json:"times,omitempty"`
+	Tokens int64   `json:"tokens"`
+	At     int64   `json:"at"` // microseconds since 1970, as in Times
+	Times  []int64 `json:"times,omitempty"`
 }
 
 // EncodeText returns the text that [ParseReservation] parses, "" for the zero value.
@@ -34,7 +29,7 @@ func (r Reservation) EncodeText() string {
 	if r.Tokens == 0 {
 		return ""
 	}
-	n := encodedReservation{Tokens: r.Tokens, At: r.At.UnixMicro(), Session: string(r.Session)}
+	n := encodedReservation{Tokens: r.Tokens, At: r.At.UnixMicro()}
 	for _, t := range r.Times {
 		n.Times = append(n.Times, t.UnixMicro())
 	}
@@ -49,7 +44,7 @@ func ParseReservation(note string) Reservation {
 	if note == "" || json.Unmarshal([]byte(note), &n) != nil || n.Tokens <= 0 {
 		return Reservation{}
 	}
-	r := Reservation{Tokens: n.Tokens, At: time.UnixMicro(n.At).UTC(), Session: agentsvc.ContextID(n.Session)}
+	r := Reservation{Tokens: n.Tokens, At: time.UnixMicro(n.At).UTC()}
 	for _, t := range n.Times {
 		r.Times = append(r.Times, time.UnixMicro(t).UTC())
 	}

@@ -13,7 +13,7 @@ import (
 // Scope says which calls of an app are counted together.
 type Scope string
 
-// The scopes. A session belongs to its owner; a call without a session counts for its user. PerKey counts only callers
+// The scopes. A session belongs to its owner. All callers without a credential are one user. PerKey counts only callers
 // with an API key. PerAgent counts the agent that is called, not agents that it calls in turn.
 const (
 	PerSession Scope = "session"
@@ -81,9 +81,12 @@ const apiKeyPrefix = "key:"
 type Caller struct {
 	Agent string
 	Owner agentsvc.Owner
-	// Session is "" if the call has no session yet.
+	// Session is the context of the call: for one that opens a context, the new one.
 	Session agentsvc.ContextID
 }
+
+// isAnonymous reports whether the caller has no credential; authz.AnonymousPrincipal has this owner.
+func (c Caller) isAnonymous() bool { return c.Owner == agentsvc.Owner{Subject: "anonymous"} }
 
 // counterFor returns the name of the counter for a call of c, and whether the rule concerns the call. Names that
 // callers choose are hashed, so that all counter names are of bounded length.
@@ -104,9 +107,7 @@ func (r Rule) counterFor(c Caller) (counter string, ok bool) {
 	case PerUser:
 		of = ownerKey(c.Owner)
 	default: // PerSession
-		if of = ownerKey(c.Owner); c.Session != "" {
-			of += "\x00" + string(c.Session)
-		}
+		of = ownerKey(c.Owner) + "\x00" + string(c.Session)
 	}
 	sum := sha256.Sum256([]byte(of))
 	return r.Name() + ":" + base64.RawURLEncoding.EncodeToString(sum[:16]), true

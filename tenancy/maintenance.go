@@ -108,7 +108,7 @@ func (m *maintenance) deleteLateRows(ctx context.Context) error {
 		n, werr := deleteTenantRows(ctx, m.store.db.Platform(), id)
 		if err = errors.Join(err, werr); n > 0 {
 			m.eraseNeeded.Store(true)
-			m.store.log.WarnContext(ctx, "rows of a deleted app were written late and are removed", "app", id, "rows", n)
+			m.store.log.WarnContext(ctx, "rows of a deleted app were written late and are removed", "tenant", id, "rows", n)
 		}
 	}
 	return err

@@ -92,7 +92,7 @@ func (r *llmRun) runAgentCalls(ctx context.Context, n int, msg *agentsvc.Message
 }
 
 // runAgentCall has another agent execute the call c of msg; before is the conversation up to msg. It is called
-// concurrently and must not change t. The frame's name holds the step and, for a consultation, the position of the
+// concurrently and must not change r. The frame's name holds the step and, for a consultation, the position of the
 // call, so that each call has a frame of its own and the same one in each attempt. Errors for the model are
 // [agentsvc.CodeInvalid]s.
 func (r *llmRun) runAgentCall(ctx context.Context, n int, msg *agentsvc.Message, c agentsvc.ToolCall, before []agentsvc.Entry, out emitFunc) (agentOutcome, error) {

@@ -28,7 +28,9 @@ type validation struct {
 	guardrails        map[string]*Guardrail
 	nesting           *nesting             // which agents are below which
 	webhooks          map[string]string    // agent by webhook path
-	authEnabled       bool                 // server.auth is on: callers need a credential
+	authEnabled       bool                 // server.auth is on
+	anonymous         bool                 // callers of the default app need no credential
+	metricsPath       string               // of the main listener; "" = none
 	defaultLLMMissing bool                 // an agent without llm has no model
 	refusedEntries    map[string]bool      // entries such as tools.shell that lack a grant
 	unavailable       []unavailableRequest // found by checkAvailable, for reportUnavailable

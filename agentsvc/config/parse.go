@@ -102,6 +102,10 @@ func readConfig(src []byte, o Options) (*Config, *document.Document) {
 	c.defaultLLMMissing = cfg.LLMs[cfg.Defaults.LLM] == nil && !doc.HasValue(root.Child("defaults").Value, "llm")
 	c.nesting = newNesting(cfg.Agents, cfg.agentOrder)
 	c.webhooks, c.authEnabled = webhookAgents(cfg.Agents, cfg.agentOrder), cfg.Server.Auth.Enabled
+	c.anonymous = !o.Tenant && (!c.authEnabled || !cfg.Server.Auth.RequireAuth)
+	if cfg.Observability.Metrics.Enabled {
+		c.metricsPath = cfg.Observability.Metrics.Endpoint
+	}
 	c.walkValue(root, reflect.ValueOf(cfg).Elem())
 	c.checkCards(root.Child("agents"), cfg.Agents)
 	c.reportUnavailable()

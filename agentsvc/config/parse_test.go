@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
+	"go.yaml.in/yaml/v3"
 
 	"stoa/agentsvc/config/document"
 	"stoa/tenancy/grant"
@@ -351,5 +353,45 @@ func TestErrorIsTyped(t *testing.T) {
 	want := []document.Problem{{Path: "agents.a.intruction", Line: 2, Column: 7, Message: "is not a known key", Suggestion: "instruction"}}
 	if diff := cmp.Diff(want, e.Problems); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestWebhookPaths checks which paths a webhook can have.
+func TestWebhookPaths(t *testing.T) {
+	t.Parallel()
+	for path, good := range map[string]bool{
+		"/webhooks/x": true, "/webhooks/x/y": true, "/hooks": true, "/hooks/": true, "/tasks/new": true, "/v1/hooks": true, "/agents/x/hook": true, "/a.b~c/d:e@f,g": true, "/ü": true,
+		"/": false, "hooks": false, "/health": false, "/figures": false, "/tasks": false, "/tasks/x/approve": false, "/agents/x": false, "/v1/agents/x/tasks/y:cancel": false,
+		"/admin": false, "/admin/x": false, "/apps/acme/x": false, "/metrics": false, "/x//y": false, "/x/../y": false, "/x/.": false, "/a b": false, "/x?y": false, "/x#y": false,
+		"/x%2fy": false, "/x\\y": false, "/webhooks/{agent-name}": false, "/x\x01": false, "/" + strings.Repeat("x", 255): false,
+	} {
+		src, err := yaml.Marshal(map[string]any{
+			"llms":          map[string]any{"m": map[string]any{"provider": "scripted"}},
+			"agents":        map[string]any{"a": map[string]any{"llm": "m", "trigger": map[string]any{"type": "webhook", "path": path}}},
+			"observability": map[string]any{"metrics": map[string]any{"enabled": true, "endpoint": "/figures"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Parse(src, Options{}); (err == nil) != good {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+}
+
+// TestSharedLimitWarning checks that a limit of users is warned of where callers need no credential.
+func TestSharedLimitWarning(t *testing.T) {
+	t.Parallel()
+	const auth = "server: {auth: {enabled: true, jwks_url: https://x, issuer: x, audience: y%s}}"
+	for src, want := range map[string]int{
+		"": 1, fmt.Sprintf(auth, ", require_auth: false"): 1, fmt.Sprintf(auth, ""): 0,
+	} {
+		cfg, err := Parse([]byte("rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: day, limit: 1}]}\n"+src), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cfg.Warnings(); len(got) != want || want > 0 && (got[0].Path != "rate_limiting.scope" || got[0].Line != 1) {
+			t.Errorf("%s: %v", src, got)
+		}
 	}
 }

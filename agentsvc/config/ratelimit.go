@@ -10,8 +10,8 @@ import (
 type RateLimiting struct {
 	// Enabled turns the limits on.
 	Enabled bool `yaml:"enabled" jsonschema:"default=false"`
-	// Scope is whose calls are counted together. A call without a context belongs to no session yet and counts under its
-	// user.
+	// Scope is whose calls are counted together: those of one context (session) or of one user. A call without a context
+	// opens one and counts in it. All callers without a credential are one user.
 	Scope string `yaml:"scope" jsonschema:"enum=session,enum=user,default=session"`
 	// Backend is where the counts are kept: in memory, which is the server's Redis where it has one and else this process
 	// alone, or in a database.
@@ -37,6 +37,9 @@ func (r *RateLimiting) checkRules(c *validation, s document.Location) {
 	c.refuseMySQL(s.Child("sql_database"), r.SQLDatabase)
 	if r.Enabled {
 		c.requireKeys(s, "limits")
+	}
+	if r.Enabled && r.Scope == "user" && c.anonymous {
+		c.addWarning(s.Child("scope"), "callers without a credential are one user, so one of them can use up the limits of all: turn server.auth on, or use the scope session")
 	}
 	seen := map[Limit]int{}
 	for i, l := range r.Limits {

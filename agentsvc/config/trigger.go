@@ -1,10 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -24,12 +24,14 @@ type Trigger struct {
 	Cron string `yaml:"cron" only:"type=schedule"`
 	// Timezone is the IANA zone that cron is read in.
 	Timezone string `yaml:"timezone" jsonschema:"default=UTC" only:"type=schedule"`
-	// Input is the message the agent gets; a webhook's body follows it. Without it, a schedule says what time it is.
+	// Input is the message the agent gets, whatever a webhook's body is; values that extract_fields pick follow it. Without
+	// it, a webhook's message is the body, and a schedule says what time it is.
 	Input string `yaml:"input"`
-	// Path is where the webhook listens: /webhooks/ and a name. Without it, the name is the agent's.
+	// Path is where the webhook listens: a path of the app that is none of the server's own. Without it, it is /webhooks/ and
+	// the agent's name.
 	Path string `yaml:"path" only:"type=webhook"`
 	// Methods are the HTTP methods the webhook answers.
-	Methods []string `yaml:"methods" jsonschema:"enum=POST,enum=PUT,enum=PATCH,default=POST" only:"type=webhook"`
+	Methods []string `yaml:"methods" jsonschema:"enum=POST,enum=PUT,enum=PATCH,enum=DELETE,enum=GET,enum=HEAD,default=POST" only:"type=webhook"`
 	// Secret verifies the sender by an HMAC-SHA256 of the body: 24 to 256 bytes of text, or, for senders that sign as
 	// Standard Webhooks has it, whsec_ and 24 to 64 bytes in base64; at least 8 different bytes. Only an app that
 	// everybody may call can do without.
@@ -88,9 +90,6 @@ type Response struct {
 	CallbackHosts []string `yaml:"callback_hosts" only:"mode=callback"`
 }
 
-// webhookPathForm is the form of a webhook's path.
-var webhookPathForm = regexp.MustCompile(`^/webhooks/[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
-
 // maxResponseTimeout bounds how long a webhook may make its sender wait.
 const maxResponseTimeout = 5 * time.Minute
 
@@ -110,9 +109,12 @@ func (t *Trigger) checkRules(c *validation, s document.Location) {
 // agent: that is allowed for an open default app only.
 func (t *Trigger) checkWebhook(c *validation, s document.Location) {
 	agent := s.Path.Parent.Part
+	route := findRoute(t.Path)
 	switch other := c.webhooks[t.effectivePath(agent)]; {
-	case t.Path != "" && !webhookPathForm.MatchString(t.Path):
-		c.addProblem(s.Child("path"), "must be /webhooks/ and a name of 1 to 63 letters, digits, '_', '.' or '-'")
+	case t.Path != "" && route == "" && !isWebhookPath(t.Path):
+		c.addProblem(s.Child("path"), fmt.Sprintf("must be a path such as /webhooks/orders, of at most %d bytes: it begins with a slash and has no empty part, none that is . or .., no space and none of ? # %% \\ { }", maxWebhookPath))
+	case t.Path != "" && (route != "" || t.Path == c.metricsPath):
+		c.addProblem(s.Child("path"), "is a path of the server's own, "+cmp.Or(route, t.Path)+": choose another one, such as /webhooks/"+agent)
 	case other != "" && other != agent && t.Enabled:
 		c.addProblem(s.Child("path"), "is the path of the webhook of the agent "+document.QuoteName(other)+" as well")
 	}
@@ -133,7 +135,7 @@ func (t *Trigger) checkWebhook(c *validation, s document.Location) {
 		c.addProblem(s.Child("response"), "mode callback needs callback_hosts: the hosts that a result may be posted to")
 	}
 	if t.Input != "" && t.WebhookInput != nil && t.WebhookInput.Template != "" {
-		c.addProblem(s.Child("input"), "goes before a body that no template is made of: leave out either it or webhook_input.template")
+		c.addProblem(s.Child("input"), "is the message, and so is webhook_input.template: leave out one of them")
 	}
 }
 

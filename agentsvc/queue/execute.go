@@ -31,7 +31,9 @@ type executor struct {
 	base   context.Context
 	cancel context.CancelCauseFunc
 
-	work workGroup // reserved slots, runs and claims that stop waits for
+	work workGroup // reserved slots, runs, claims and turns being accepted, which stop waits for
+	// draining is set by [Pool.BeginDrain] and never reset.
+	draining atomic.Bool
 
 	// suspects is the number of runs here with which workers died before. While it is not 0 no other suspect is
 	// claimed.

@@ -96,7 +96,21 @@ func (p *Pool) Run(ctx context.Context) error {
 	return nil
 }
 
-// Drain stops the pool: it accepts no more runs, waits until ctx ends for those in progress, cancels the rest with
+// BeginDrain is the first step of a shutdown: from now on a turn is only accepted if its run starts here at once, see
+// [Pool.BeginTurn]. A pool that only accepts continues to leave its turns to the other processes.
+func (p *Pool) BeginDrain() { p.executor.draining.Store(true) }
+
+// BeginTurn makes Drain wait for a turn that is being accepted, until end is called. mustStart reports that the pool
+// drains: the turn's run needs a slot here, because the queue may not be read again before the next start. It returns
+// [agentsvc.ErrStopping] once Drain has stopped the pool.
+func (p *Pool) BeginTurn() (mustStart bool, end func(), err error) {
+	if !p.executor.work.begin() {
+		return false, nil, agentsvc.ErrStopping
+	}
+	return p.executor.draining.Load() && !p.options.AcceptOnly, p.executor.endWork, nil
+}
+
+// Drain stops the pool: it accepts no more turns and runs, waits until ctx ends for those in progress, cancels the rest with
 // [ErrStopping] and releases the lease, which returns remaining runs to the queue without counting the attempt.
 // [Pool.Run] must still be active, so that the lease is renewed meanwhile.
 func (p *Pool) Drain(ctx context.Context) error {

@@ -17,7 +17,7 @@
 // Nothing is reserved or settled here. The budget of a model call is reserved before the call and settled after it by
 // the model's decorator (runtime.meteredModel). The token limits of a message are reserved when it is admitted
 // (surface.Request.AdmitCall); the run carries the reservation's note, and its first [UsageUpdate] settles it. A
-// model call that no budget covers fails the turn, or pauses it (pauseForBudget) if the budget says so.
+// model call that exceeds a budget fails the turn, or pauses it (pauseForBudget) if the budget says so.
 package runner
 
 import (

@@ -3,6 +3,8 @@ package runtime
 import (
 	"context"
 
+	"stoa/agentsvc"
+	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
 	"stoa/ratelimit"
 )
@@ -16,7 +18,7 @@ func (rt *Runtime) AdmitCall(ctx context.Context, sub *task.Submission) (states 
 	if err := rt.CheckBudget(ctx, sub.Agent, sub.Owner); err != nil {
 		return nil, nil, err
 	}
-	caller := ratelimit.Caller{Agent: sub.Agent, Owner: sub.Owner, Session: sub.Message.Context}
+	caller := ratelimit.Caller{Agent: sub.Agent, Owner: sub.Owner, Session: rt.findSession(ctx, sub)}
 	g, err := rt.rateLimits.CountCall(ctx, caller, sub.Message)
 	if err != nil || g.Reservation.Tokens == 0 {
 		return g.States, func() {}, err
@@ -28,4 +30,23 @@ func (rt *Runtime) AdmitCall(ctx context.Context, sub *task.Submission) (states 
 			rt.rateLimits.ReleaseReservation(caller, g.Reservation)
 		}
 	}, nil
+}
+
+// findSession returns the context that a submission belongs to, "" if nothing is counted by session. For one that opens a
+// context it sets the new one, so that the opening message counts in it. A task that does not exist has a new one too:
+// the submission will be refused.
+func (rt *Runtime) findSession(ctx context.Context, sub *task.Submission) agentsvc.ContextID {
+	switch {
+	case rt.rateLimits == nil || !rt.rateLimits.countsSessions:
+		return ""
+	case sub.Message.Context != "":
+		return sub.Message.Context
+	case sub.Message.Task != "":
+		visibility := task.Visibility{Agents: []string{sub.Agent}, Owner: &sub.Owner, Memory: sub.Memory}
+		if t, err := rt.tasks.Reader.Get(ctx, visibility, sub.Message.Task, store.TaskParts{}); err == nil {
+			return t.Context
+		}
+	}
+	sub.NewContext = agentsvc.ContextID(agentsvc.NewID())
+	return sub.NewContext
 }

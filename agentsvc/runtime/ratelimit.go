@@ -20,7 +20,9 @@ type RateLimits struct {
 	// typicalTokens is, by agent, a moving average of the tokens that a turn uses. The map is read-only, its values are
 	// atomic. It starts at 0 in each process.
 	typicalTokens map[string]*atomic.Int64
-	log           *slog.Logger
+	// countsSessions says that calls are counted by session.
+	countsSessions bool
+	log            *slog.Logger
 }
 
 // externalCountTimeout bounds how long a call waits for the app's own database to count it. After that it is counted in
@@ -53,7 +55,7 @@ func (b *databaseBuilder) newRateLimits(h Dependencies) *RateLimits {
 		counts = ratelimit.NewBackends(h.DB, nil, b.log)
 	}
 	operators.Backend, configured.Backend = counts.Shared, b.countBackend(counts)
-	l := &RateLimits{limiter: ratelimit.New(b.tenant.ID, configured, operators), typicalTokens: map[string]*atomic.Int64{}, log: b.log}
+	l := &RateLimits{limiter: ratelimit.New(b.tenant.ID, configured, operators), typicalTokens: map[string]*atomic.Int64{}, countsSessions: r.Enabled && r.Scope == "session", log: b.log}
 	for name := range b.cfg.Agents {
 		l.typicalTokens[name] = new(atomic.Int64)
 	}
@@ -122,7 +124,7 @@ func (l *RateLimits) releaseFunc() func(t agentsvc.Task, note string) {
 // settled. It does nothing for a nil receiver.
 func (l *RateLimits) ReleaseTask(t agentsvc.Task, note string) {
 	if l != nil {
-		l.ReleaseReservation(ratelimit.Caller{Agent: t.Agent, Owner: t.Owner}, ratelimit.ParseReservation(note))
+		l.ReleaseReservation(ratelimit.Caller{Agent: t.Agent, Owner: t.Owner, Session: t.Context}, ratelimit.ParseReservation(note))
 	}
 }
 
@@ -133,12 +135,6 @@ func (l *RateLimits) recordRunUsage(ctx context.Context, run store.Run, s runner
 		r = ratelimit.ParseReservation(run.Reservation)
 	}
 	caller := ratelimit.Caller{Agent: run.Agent, Owner: run.Owner, Session: run.Context}
-	// The call was counted for the session that its reservation names. A new context was not named by the caller.
-	if stored := ratelimit.ParseReservation(run.Reservation); stored.Tokens > 0 {
-		caller.Session = stored.Session
-	} else if run.IsNewContext {
-		caller.Session = ""
-	}
 	// The average is updated before the tokens are counted: a caller that sees the new count must also get the new
 	// estimate. It moves by a quarter of the difference.
 	if u := l.typicalTokens[run.Agent]; u != nil && s.Ended && s.TurnTokens > 0 {

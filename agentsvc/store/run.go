@@ -26,7 +26,8 @@ type Runs struct {
 // more, and [ErrTaskInterrupted] if the task waits for a human.
 func (s *Runs) AcquireLease(ctx context.Context, run *Run) (evs []agentsvc.Event, err error) {
 	for range maxAttempts {
-		// An earlier worker may write until its epoch is raised here, so the state that was read can be outdated.
+		// Unless a rescue has raised the epoch, an earlier worker may write until it is raised here, so the state that
+		// was read can be outdated.
 		if evs, err = s.tryAcquireLease(ctx, run); !errors.Is(err, errTaskChanged) {
 			return evs, err
 		}

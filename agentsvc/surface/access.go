@@ -106,8 +106,11 @@ func (a *Access) AuthorizeAgent(ctx context.Context, action authz.Scope, agent s
 	return err
 }
 
+// Path returns the path of the request without the part that names the app.
+func (a *Access) Path() string { return a.address.Path }
+
 // CheckPage returns the error for an anonymous request that a web page of another origin may have sent, nil if it may
-// act, see [crossorigin.PageGuard]. [Server.Authenticate] has checked it, except on signed routes.
+// act, see [crossorigin.PageGuard]. [Server.Authenticate] has checked it, except on signed routes, where a GET acts too.
 func (a *Access) CheckPage() error {
-	return a.server.pageGuard.CheckRequest(a.credentials.Host, a.credentials.Header, a.address.Host != "")
+	return a.server.pageGuard.CheckAction(a.credentials.Host, a.credentials.Header, a.address.Host != "")
 }

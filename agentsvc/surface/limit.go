@@ -17,7 +17,7 @@ import (
 // [runtime.Runtime.AdmitCall]; then nothing is reserved.
 //
 // What is reserved here are tokens of rate limits, an estimate. Once a turn is written it owns the reservation, and the
-// worker that runs it settles it with what the models report. Until then v owns it: [Request.ReleaseApp] gives it back.
+// worker that runs it settles it with what the models report. Until then req owns it: [Request.ReleaseApp] gives it back.
 // Budgets are only checked here; each model call reserves its own cost from them.
 func (req *Request) AdmitCall(ctx context.Context, sub *task.Submission) (err error) {
 	if req.Runtime.RateLimits() != nil {

@@ -50,6 +50,8 @@ type requestRecord struct {
 	// app and agent are names that exist, "" until they are known.
 	app   string
 	agent string
+	// task is the one that the request started, continued, followed or cancelled, "" = none.
+	task agentsvc.TaskID
 	// request is set once a tenant route is authenticated; then neither credential nor app was the reason for an error.
 	request *Request
 	// body is released with the response or by [Request.ReleaseApp].
@@ -133,7 +135,7 @@ func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 }
 
 // logRequest ends the span, reports the request to metrics and writes its log line. Health checks are logged at debug
-// level. The reason for a refused credential and the client's address are logged here and nowhere shown to the caller.
+// level. The reason for a refused credential is logged here and nowhere shown to the caller.
 func (s *Server) logRequest(r *http.Request, rec *requestRecord, d time.Duration) {
 	if rec.writer.Status == 0 {
 		rec.writer.Status = http.StatusOK
@@ -150,19 +152,25 @@ func (s *Server) logRequest(r *http.Request, rec *requestRecord, d time.Duration
 	if !s.options.Log.Enabled(r.Context(), level) {
 		return
 	}
-	attrs := make([]slog.Attr, 0, 9)
+	attrs := make([]slog.Attr, 0, 12)
 	attrs = append(attrs, slog.String("request_id", rec.id), slog.String("method", r.Method), slog.String("route", rec.route),
-		slog.Int("status", rec.writer.Status), slog.Float64("duration_ms", float64(d.Microseconds())/1000))
-	if rec.app != "" {
-		attrs = append(attrs, slog.String("app", rec.app))
-	}
-	if rec.agent != "" {
-		attrs = append(attrs, slog.String("agent", rec.agent))
-	}
-	if reason := refusalReason(rec.err); reason != "" {
-		attrs = append(attrs, slog.String("reason", reason), slog.String("client", s.proxies.clientAddress(r)))
+		slog.Int("status", rec.writer.Status), slog.Float64("duration", d.Seconds()), slog.String("client", newOrigin(s.proxies.clientAddress(r), rec.id).Client))
+	for _, a := range [...][2]string{
+		{"app", rec.app}, {"agent", rec.agent}, {"subject", rec.subject()}, {"task", string(rec.task)}, {"limit", exhaustedRule(rec.err)}, {"reason", refusalReason(rec.err)},
+	} {
+		if a[1] != "" {
+			attrs = append(attrs, slog.String(a[0], a[1]))
+		}
 	}
 	s.options.Log.LogAttrs(rec.withSpan(r.Context()), level, "request", attrs...)
+}
+
+// subject returns the subject of the request's credential, "" if it has no valid one.
+func (rec *requestRecord) subject() string {
+	if rec.request != nil && !rec.request.Principal.Anonymous {
+		return rec.request.Principal.Subject
+	}
+	return rec.operator.Subject
 }
 
 // refusalReason returns the reason, for the log only, why a credential or signature was refused, "" for other errors.

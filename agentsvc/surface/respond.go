@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/response"
 )
@@ -37,7 +38,7 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, rec *request
 func (s *Server) logError(ctx context.Context, rec *requestRecord, v apierror.Response, err error) {
 	level := slog.LevelError
 	switch {
-	case errors.Is(err, apierror.ErrNotReady), errors.Is(err, apierror.ErrStopping), v.Code != apierror.Internal && v.Code != apierror.Unavailable:
+	case errors.Is(err, apierror.ErrNotReady), errors.Is(err, apierror.ErrStopping), errors.Is(err, agentsvc.ErrStopping), v.Code != apierror.Internal && v.Code != apierror.Unavailable:
 		return
 	case v.Code == apierror.Unavailable:
 		level = slog.LevelWarn

@@ -3,6 +3,7 @@ package surface
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,7 +18,7 @@ import (
 	"stoa/authz"
 )
 
-// Handler answers a request or returns an error, which errors.go then encodes. If it returns an error before it has
+// Handler answers a request or returns an error, which respond.go then encodes. If it returns an error before it has
 // written anything, the caller gets that error as the response; after it has begun to write, the error is only logged.
 type Handler func(w http.ResponseWriter, r *http.Request) error
 
@@ -54,7 +55,8 @@ type Route struct {
 	// origins ([crossorigin.PageGuard]).
 	Discovery bool
 	// Signed lets requests into every app without verifying a credential: Serve must verify the signature of the
-	// delivery.
+	// delivery. The first signed route also serves the paths that an app's configuration gave to its webhooks and that no
+	// route has, with any method.
 	Signed bool
 	// LargeBody allows bodies of up to [requestbody.MaxMessage] bytes; else [requestbody.MaxBody] bytes are allowed.
 	LargeBody bool
@@ -118,7 +120,7 @@ func (s *Server) serveRoute(route *Route) http.HandlerFunc {
 // admitAndServe authenticates and admits the request as the kind of its route demands, bounds its body and calls the
 // handler. It fills in rec as it learns what the request is about. All that it reserves is released when it returns.
 func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.ResponseWriter, r *http.Request) error {
-	if !crossorigin.IsReadOnly(r) && !s.cors.IsAllowedOrigin(r) {
+	if (route.Signed || !crossorigin.IsReadOnly(r)) && !s.cors.IsAllowedOrigin(r) {
 		return apierror.ErrOrigin
 	}
 	switch route.Kind {
@@ -183,7 +185,8 @@ var privateCacheControl = []string{"private, no-cache"}
 func PathParam(r *http.Request, name string) string { return chi.URLParam(r, name) }
 
 // newUnknownHandler returns the handler for requests that match no route. Below /admin the caller is authenticated as
-// the operator first, so that others cannot find out which admin routes exist.
+// the operator first, so that others cannot find out which admin routes exist. A path that a webhook of the app has is
+// served as that.
 func (s *Server) newUnknownHandler(answer Handler) http.HandlerFunc {
 	all, operator := s.serveRoute(&Route{Pattern: routeUnknown, Serve: answer}), s.serveRoute(&Route{Pattern: routeUnknown, Kind: Admin, Serve: answer})
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -191,8 +194,37 @@ func (s *Server) newUnknownHandler(answer Handler) http.HandlerFunc {
 			operator(w, r)
 			return
 		}
+		if route := s.findWebhookRoute(r); route != nil {
+			s.serveRoute(route)(w, r)
+			return
+		}
 		all(w, r)
 	}
+}
+
+// findWebhookRoute returns the route of webhooks if one of the app has the path of r, see [Route].Signed. If that
+// cannot be known, because the app cannot be loaded now, it returns the route as well, which answers with the reason:
+// "not found" would be wrong. An app that does not exist is answered like a path that does not.
+func (s *Server) findWebhookRoute(r *http.Request) *Route {
+	i := slices.IndexFunc(s.routes, func(route Route) bool { return route.Signed })
+	if i < 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.options.Deadline)
+	defer cancel()
+	route := &s.routes[i]
+	v, err := s.authenticateHTTP(r.WithContext(ctx), route)
+	if err != nil {
+		if errors.Is(err, apierror.CodeNoEndpoint) {
+			return nil
+		}
+		return route
+	}
+	defer v.ReleaseApp()
+	if v.Runtime.Webhooks()[v.Path()] == nil {
+		return nil
+	}
+	return route
 }
 
 // findVerbs returns the custom verb that ends r's path, with its colon, and the verbs that routes have for the same

@@ -241,7 +241,7 @@ func TestLog(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"request_id=req-1 method=GET route=/who status=200", "app=acme agent=assistant",
+		"request_id=req-1 method=GET route=/who status=200 duration=0.", "client=127.0.0.1 app=acme agent=assistant subject=ana",
 		"request_id=req-2 method=GET route=/who status=401", "reason=",
 		`msg="a handler panicked" request_id=req-3`, `panic="oh no"`,
 	} {

@@ -30,7 +30,16 @@ func (req *Request) SubmitMessage(ctx context.Context, sub task.Submission) (age
 	ctx, cancel := req.WithDeadline(ctx)
 	defer cancel()
 	sub.Memory, sub.Origin = req.memory, req.origin
-	return req.Tasks.Messages.Submit(ctx, sub)
+	t, err := req.Tasks.Messages.Submit(ctx, sub)
+	req.recordTask(t.ID)
+	return t, err
+}
+
+// recordTask puts the request's task into its log line; "" = there is none.
+func (req *Request) recordTask(id agentsvc.TaskID) {
+	if req.record != nil && id != "" {
+		req.record.task = id
+	}
 }
 
 // SubmitAndWait submits a message and waits for at most timeout until its task has ended or waits for input. It returns
@@ -50,6 +59,7 @@ func (req *Request) SubmitAndWait(ctx context.Context, sub task.Submission, time
 // for one outside of visibility.
 func (req *Request) CancelTask(ctx context.Context, visibility task.Visibility, id agentsvc.TaskID) (agentsvc.Task, error) {
 	t, err := req.Tasks.Canceller.Cancel(ctx, visibility, id)
+	req.recordTask(t.ID)
 	if errors.Is(err, agentsvc.ErrTaskEnded) {
 		err = apierror.ErrNotCancelable
 	}
@@ -77,7 +87,9 @@ func (req *Request) RestoreTask(ctx context.Context, visibility task.Visibility,
 	if err := req.AdmitCall(ctx, &sub); err != nil {
 		return agentsvc.Task{}, err
 	}
-	return req.Tasks.Checkpoints.Restore(ctx, visibility, id, checkpoint, req.Actor(), sub.Reservation)
+	restored, err := req.Tasks.Checkpoints.Restore(ctx, visibility, id, checkpoint, req.Actor(), sub.Reservation)
+	req.recordTask(restored.ID)
+	return restored, err
 }
 
 // AbandonTask cancels a task of the caller, whose client disconnected from a stream that it cannot resume. Errors are
@@ -100,7 +112,9 @@ func (req *Request) SubmitAndSubscribe(ctx context.Context, sub task.Submission)
 	sub.Memory, sub.Origin = req.memory, req.origin
 	defer req.ReleaseApp()
 	return stream.Open(ctx, o, func(ctx context.Context) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
-		return req.Tasks.Messages.SubmitAndFollow(ctx, sub)
+		t, events, err := req.Tasks.Messages.SubmitAndFollow(ctx, sub)
+		req.recordTask(t.ID)
+		return t, events, err
 	})
 }
 
@@ -114,6 +128,7 @@ func (req *Request) SubscribeTask(ctx context.Context, visibility task.Visibilit
 	defer req.ReleaseApp()
 	return stream.Open(ctx, o, func(ctx context.Context) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
 		t, remaining, err := req.Tasks.Reader.Follow(ctx, visibility, id, after)
+		req.recordTask(t.ID)
 		switch {
 		case err != nil:
 			return t, nil, err

@@ -12,7 +12,8 @@
 //
 //  1. record.go: the request gets an id, and when it ends, its log line, its metrics and its span. A panic becomes a 500.
 //  2. crossorigin: cross-origin headers; OPTIONS ends here.
-//  3. route.go: the route is matched. A request that writes and comes from a page of another origin may be refused.
+//  3. route.go: the route is matched: by its pattern, or if there is none by the webhooks of the app ([Route].Signed). A
+//     request that writes and comes from a page of another origin may be refused.
 //  4. authenticate.go: [Server.Authenticate] verifies the credential and decides the app (tenant). No other place
 //     decides it: the credential names the app, and a host or path that names another one makes the app not found. What it
 //     returns, a [Request], is bound to that app and to one revision of its configuration.
@@ -155,7 +156,7 @@ func (o *Options) setDefaults() {
 }
 
 // Server is an [http.Handler] that serves the routes of all protocols. The fields above openStreams do not change after
-// [New]; Budget and sockets guard their own state.
+// [New]; bodyBudget and sockets guard their own state.
 type Server struct {
 	options     Options
 	baseURL     *url.URL
@@ -166,7 +167,7 @@ type Server struct {
 	routes  []Route
 	mux     *chi.Mux
 	handler http.Handler
-	// Budget bounds the request bodies in memory, of all requests together.
+	// bodyBudget bounds the request bodies in memory, of all requests together.
 	bodyBudget *requestbody.Budget
 	cors       *crossorigin.CORS
 	pageGuard  *crossorigin.PageGuard

@@ -93,9 +93,15 @@ type pipeline struct {
 
 // accept places, plans and commits a turn of src; its caller dispatches it. awaited reports that a caller waits for the
 // turn, counted that its run counts as an entry of the tenant's queue while it waits there. Where the tenant's limit of
-// executing runs is reached, the run waits in the queue. On failure everything that was reserved is released.
+// executing runs is reached, the run waits in the queue. A process that stops accepts only turns that it can execute.
+// On failure everything that was reserved is released.
 func (p *pipeline) accept(ctx context.Context, src turnSource, awaited, counted bool) (acc acceptedTurn, err error) {
-	where, err := p.placeRun(ctx, awaited, counted)
+	mustStart, end, err := p.executor.BeginTurn()
+	if err != nil {
+		return acceptedTurn{}, err
+	}
+	defer end()
+	where, err := p.placeRun(ctx, awaited || mustStart, placement{isCounted: counted, mustStart: mustStart})
 	defer func() { p.settlePlacement(where, acc) }()
 	for range maxQueueAttempts {
 		var plan turnPlan
@@ -156,16 +162,18 @@ func (p *pipeline) dispatch(acc acceptedTurn) {
 type placement struct {
 	// worker has a slot for the run; "" = the run waits in the queue.
 	worker string
+	// mustStart reports that the process stops: the run may not wait in the queue.
+	mustStart bool
 	// isCounted reports that the run needs an entry of the tenant's queue where it waits there (MaxQueueDepth).
 	isCounted bool
 	// confirmEntry, which is nil without such an entry, must be called with whether the run was written.
 	confirmEntry func(written bool)
 }
 
-// placeRun places a run whose caller waits in a slot of this process, if one is free, and every other in the queue.
-func (p *pipeline) placeRun(ctx context.Context, awaited, counted bool) (where placement, err error) {
-	where.isCounted = counted
-	if awaited {
+// placeRun adds to where the slot of this process in which the run starts at once, if one is wanted and free, or else
+// its entry of the queue.
+func (p *pipeline) placeRun(ctx context.Context, wantsSlot bool, where placement) (placement, error) {
+	if wantsSlot {
 		if worker, ok := p.executor.AcquireSlot(p.tenant); ok {
 			where.worker = worker
 			return where, nil
@@ -175,11 +183,14 @@ func (p *pipeline) placeRun(ctx context.Context, awaited, counted bool) (where p
 }
 
 // moveToQueue returns the placement of the run in the queue and releases its slot, if it has one. The error is that of a
-// full queue; where is then without a slot too.
+// full queue, or [agentsvc.ErrStopping]; where is then without a slot too.
 func (p *pipeline) moveToQueue(ctx context.Context, where placement) (placement, error) {
 	if where.worker != "" {
 		p.executor.ReleaseSlot(p.tenant)
 		where.worker = ""
+	}
+	if where.mustStart {
+		return where, agentsvc.ErrStopping
 	}
 	if !where.isCounted || where.confirmEntry != nil || p.maxQueueDepth == 0 {
 		return where, nil

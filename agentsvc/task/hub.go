@@ -234,7 +234,7 @@ func (s *subscription) drainQueue() queuedNews {
 	return n
 }
 
-// drainEvents returns and clears the queued events but leaves the flags to drainQueue. r may be nil.
+// drainEvents returns and clears the queued events but leaves the flags to drainQueue. s may be nil.
 func (s *subscription) drainEvents() []agentsvc.Event {
 	if s == nil {
 		return nil

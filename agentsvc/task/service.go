@@ -42,6 +42,11 @@ import (
 
 // Executor starts and stops runs, in this process and in others. queue.Pool implements it.
 type Executor interface {
+	// BeginTurn registers a turn that is being accepted; end must be called when it was dispatched or refused, and the
+	// executor waits for that when it stops. mustStart reports that the process stops and that the turn's run may not
+	// be left to the queue: it starts here, or the turn is refused. The error [agentsvc.ErrStopping] refuses
+	// every turn.
+	BeginTurn() (mustStart bool, end func(), err error)
 	// AcquireSlot reserves a slot of this process for a run of the tenant whose caller waits, and returns the worker
 	// to lease it to. StartRun or ReleaseSlot must follow. ok is false where no slot is free.
 	AcquireSlot(tenant db.ID) (worker string, ok bool)

@@ -29,6 +29,9 @@ type Submission struct {
 	// Message.Task names the task that the message continues, if any. A Message.ID that the client chose makes a
 	// repeated send harmless: it finds the task of the first one.
 	Message agentsvc.Message
+	// NewContext is the id of the context that the message opens, if it names neither a context nor a task; "" = a random
+	// one.
+	NewContext agentsvc.ContextID
 	// Key is an idempotency key. It takes precedence over Message.ID; another message under the same key is refused
 	// with [ErrKeyReused].
 	Key string
@@ -43,7 +46,8 @@ type Submission struct {
 	Decisions []DecisionInput
 	// Reservation is what admission reserved from the tenant's limits for this message; nil = nothing.
 	Reservation *Reservation
-	// Receiver is a push notification receiver to register with the turn; nil = none.
+	// Receiver is a push notification receiver to register with the turn; nil = none. One that receives all events is
+	// registered with the task of a repeated message as well.
 	Receiver *receiver.Receiver
 	// Memory is what reads on behalf of the sender reserve, see [Visibility].Memory.
 	Memory *capacity.Reservation
@@ -168,6 +172,11 @@ func (m *Messages) acceptMessage(ctx context.Context, sub Submission) (acc accep
 	// The run that continues after decisions is not admitted again, so it stores no note.
 	if sub.Reservation != nil && err == nil && acc.events != nil && len(sub.Decisions) == 0 {
 		sub.Reservation.Recorded = true
+	}
+	if r := sub.Receiver; r != nil && r.FromStart && err == nil && acc.events == nil {
+		repeated := *r
+		repeated.Task = acc.task.ID
+		err = m.receivers.Set(ctx, repeated, newReceiverEntries(m.hash, sub.taskVisibility(), sub.Origin, "notification.set", repeated.Task, repeated.ID)...)
 	}
 	return acc, err
 }

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"context"
 
 	"stoa/agentsvc"
@@ -22,7 +23,8 @@ type turnFactory struct {
 
 // opening is what opens a turn, as far as its run keeps it.
 type opening struct {
-	message     agentsvc.Message // the zero value for decisions and copied turns
+	message     agentsvc.Message   // the zero value for decisions and copied turns
+	newContext  agentsvc.ContextID // of a task without a context; "" = a random one
 	priority    store.Priority
 	trace       string             // W3C traceparent of the requesting span; "" = not traced
 	reservation *Reservation       // nil = nothing was reserved
@@ -36,7 +38,7 @@ func (sub Submission) newOpening(ctx context.Context) opening {
 	if m.ID == "" {
 		m.ID = agentsvc.MessageID(agentsvc.NewID())
 	}
-	return opening{message: m, priority: sub.priority(), trace: trail.TraceParent(ctx), reservation: sub.Reservation, receiver: sub.Receiver}
+	return opening{message: m, newContext: sub.NewContext, priority: sub.priority(), trace: trail.TraceParent(ctx), reservation: sub.Reservation, receiver: sub.Receiver}
 }
 
 // priority returns the priority of the turn's run.
@@ -77,7 +79,7 @@ func (f turnFactory) newTask(o opening, where placement, agent string, owner age
 	turn.Task = agentsvc.TaskID(agentsvc.NewID())
 	turn.Agent, turn.Owner, turn.Context, turn.IsNewContext = agent, owner, context, context == ""
 	if turn.IsNewContext {
-		turn.Context = agentsvc.ContextID(agentsvc.NewID())
+		turn.Context = cmp.Or(o.newContext, agentsvc.ContextID(agentsvc.NewID()))
 	}
 	turn.Turn, turn.Epoch, turn.FirstSeq = 1, 1, 1
 	turn.Message.Task, turn.Message.Context = turn.Task, ""

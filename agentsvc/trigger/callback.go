@@ -43,10 +43,13 @@ func (c *Callback) FindAddress(contentType string, body []byte) (string, error) 
 		return "", agentsvc.NewInvalidError(c.FieldPath(), "must not hold a name or password")
 	}
 	if !slices.ContainsFunc(c.Hosts, func(listed string) bool { return hostPort(listed, u.Scheme) == hostPort(u.Host, u.Scheme) }) {
-		return "", agentsvc.NewInvalidError(c.FieldPath(), "is on a host that is not among the trigger's callback_hosts")
+		return "", agentsvc.NewInvalidError(c.FieldPath(), "is on a host that is not allowed: add %q to response.callback_hosts of the agent's trigger", shorten(u.Host))
 	}
 	return text, nil
 }
+
+// shorten returns the beginning of a host that is too long to be one.
+func shorten(host string) string { return host[:min(len(host), 260)] }
 
 // hostPort returns a host in lower case with its port, by default the scheme's.
 func hostPort(host, scheme string) string {

@@ -23,13 +23,13 @@ func TestCallback(t *testing.T) {
 		{`{"reply": {"to": null}}`, "body.reply.to: must be a text: the address that the result is to be posted to"},
 		{`{"reply": {"to": ""}}`, "body.reply.to: is no address of the web"},
 		{`{"reply": {"to": "hooks.example.com"}}`, "body.reply.to: is no address of the web"},
-		{`{"reply": {"to": "http://hooks.example.com:443"}}`, errOtherHost},
-		{`{"reply": {"to": "https://hooks.example.com:80"}}`, errOtherHost},
-		{`{"reply": {"to": "https://other.example.com"}}`, errOtherHost},
+		{`{"reply": {"to": "http://hooks.example.com:443"}}`, errOtherHost("hooks.example.com:443")},
+		{`{"reply": {"to": "https://hooks.example.com:80"}}`, errOtherHost("hooks.example.com:80")},
+		{`{"reply": {"to": "https://other.example.com"}}`, errOtherHost("other.example.com")},
 		{`{"reply": {"to": "https://hooks.example.com@evil.example"}}`, "body.reply.to: must not hold a name or password"},
-		{`{"reply": {"to": "https://hooks.example.com.evil.example"}}`, errOtherHost},
-		{`{"reply": {"to": "https://evil.example/hooks.example.com"}}`, errOtherHost},
-		{`{"reply": {"to": "https://hooks.example.com."}}`, errOtherHost},
+		{`{"reply": {"to": "https://hooks.example.com.evil.example"}}`, errOtherHost("hooks.example.com.evil.example")},
+		{`{"reply": {"to": "https://evil.example/hooks.example.com"}}`, errOtherHost("evil.example")},
+		{`{"reply": {"to": "https://hooks.example.com."}}`, errOtherHost("hooks.example.com.")},
 		{`{`, "body: is not JSON: unexpected EOF"},
 	} {
 		_, err := c.FindAddress("application/json", []byte(tt.body))
@@ -42,4 +42,7 @@ func TestCallback(t *testing.T) {
 	}
 }
 
-const errOtherHost = "body.reply.to: is on a host that is not among the trigger's callback_hosts"
+// errOtherHost returns the error for a host that is not in the list.
+func errOtherHost(host string) string {
+	return `body.reply.to: is on a host that is not allowed: add "` + host + `" to response.callback_hosts of the agent's trigger`
+}

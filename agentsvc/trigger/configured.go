@@ -1,10 +1,13 @@
 package trigger
 
-import "stoa/agentsvc/config"
+import (
+	"fmt"
 
-// ConfiguredCrons returns the schedules of a configuration's enabled triggers, by agent. onInvalid is called for a
-// schedule that cannot be parsed, which is left out.
-func ConfiguredCrons(cfg *config.Config, onInvalid func(agent string, err error)) map[string]*Cron {
+	"stoa/agentsvc/config"
+)
+
+// ConfiguredCrons returns the schedules of a configuration's enabled triggers, by agent.
+func ConfiguredCrons(cfg *config.Config) (map[string]*Cron, error) {
 	crons := map[string]*Cron{}
 	for _, name := range cfg.AgentNames() {
 		t := cfg.Agents[name].Trigger
@@ -13,10 +16,9 @@ func ConfiguredCrons(cfg *config.Config, onInvalid func(agent string, err error)
 		}
 		c, err := ParseCron(t.Cron, t.Timezone)
 		if err != nil {
-			onInvalid(name, err)
-			continue
+			return nil, fmt.Errorf("read the schedule of the agent %s: %w", name, err)
 		}
 		crons[name] = c
 	}
-	return crons
+	return crons, nil
 }

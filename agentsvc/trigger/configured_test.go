@@ -21,8 +21,12 @@ agents:
 	if err != nil {
 		t.Fatal(err)
 	}
-	crons := trigger.ConfiguredCrons(cfg, func(agent string, err error) { t.Errorf("%s: %v", agent, err) })
-	if len(crons) != 1 || crons["daily"] == nil {
-		t.Errorf("the schedules are %v", crons)
+	crons, err := trigger.ConfiguredCrons(cfg)
+	if err != nil || len(crons) != 1 || crons["daily"] == nil {
+		t.Errorf("the schedules are %v, %v", crons, err)
+	}
+	cfg.Agents["daily"].Trigger.Cron = "soon"
+	if _, err := trigger.ConfiguredCrons(cfg); err == nil {
+		t.Error("an invalid schedule is no error")
 	}
 }

@@ -27,19 +27,20 @@ func (f Field) Name() string {
 // Input makes an agent's message from the body of a delivery.
 //
 // With a template, the message is its result. Its data are the fields of the body, if that is an object, or else the
-// one field payload; selected fields are added. Without a template the message is the configured text, an empty line,
-// and the body as received or, if fields are selected, a JSON object of them.
+// one field payload; selected fields are added. With selected fields and no template the message is the configured
+// text, an empty line, and a JSON object of the fields. With the text alone it is the text, whatever the body is. With
+// nothing it is the body as received.
 type Input struct {
-	preamble string
-	fields   []Field
+	text   string
+	fields []Field
 	// template is nil if there is none.
 	template *Template
 }
 
-// NewInput returns an input of app. before is the text before the body, source the template. An invalid template is an
-// [agentsvc.CodeInvalid] of the field template.
-func NewInput(app, before, source string, fields []Field) (*Input, error) {
-	in := &Input{preamble: before, fields: fields}
+// NewInput returns an input of app. source is the template. An invalid template is an [agentsvc.CodeInvalid] of the field
+// template.
+func NewInput(app, text, source string, fields []Field) (*Input, error) {
+	in := &Input{text: text, fields: fields}
 	if source == "" {
 		return in, nil
 	}
@@ -50,9 +51,15 @@ func NewInput(app, before, source string, fields []Field) (*Input, error) {
 	return in, nil
 }
 
+// IsStatic reports whether the message does not depend on the body.
+func (in *Input) IsStatic() bool { return in.text != "" && in.template == nil && len(in.fields) == 0 }
+
 // BuildMessage returns the message. A body that lacks a required field, or on which the template fails, is an
 // [agentsvc.CodeInvalid].
 func (in *Input) BuildMessage(ctx context.Context, contentType string, body []byte) (string, error) {
+	if in.IsStatic() {
+		return checkMessage(in.text)
+	}
 	payload, err := DecodePayload(contentType, body)
 	if err != nil {
 		return "", err
@@ -70,7 +77,7 @@ func (in *Input) BuildMessage(ctx context.Context, contentType string, body []by
 		if len(in.fields) > 0 {
 			message = formatValue(picked)
 		}
-		return checkMessage(strings.TrimSpace(in.preamble + "\n\n" + message))
+		return checkMessage(strings.TrimSpace(in.text + "\n\n" + message))
 	}
 	data, ok := payload.(map[string]any)
 	if !ok {
@@ -93,7 +100,7 @@ func (in *Input) BuildMessage(ctx context.Context, contentType string, body []by
 func checkMessage(message string) (string, error) {
 	switch {
 	case strings.TrimSpace(message) == "":
-		return "", agentsvc.NewInvalidError("body", "renders to an empty message")
+		return "", agentsvc.NewInvalidError("body", "gives an empty message: send a body, or set the trigger's input")
 	case len(message) > maxMessageBytes:
 		return "", agentsvc.NewInvalidError("body", "renders to a message of more than %d bytes", maxMessageBytes)
 	}

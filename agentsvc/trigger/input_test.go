@@ -23,8 +23,9 @@ func TestMessage(t *testing.T) {
 		want, wrong            string
 	}{
 		{name: "as it came", body: push, want: push},
-		{name: "with words before", before: "Look at this.", body: `{"a": 1}`, want: "Look at this.\n\n{\"a\": 1}"},
-		{name: "only words", before: "Go.", want: "Go."},
+		{name: "static", before: "Look at this.", body: `{"a": 1}`, want: "Look at this."},
+		{name: "static, without a body", before: "Go.", want: "Go."},
+		{name: "static, with a body of any type", before: "Go.", kind: "image/png", body: "\xff", want: "Go."},
 		{name: "picked", before: "Look.", fields: pick, body: push, want: "Look.\n\n" + `{"author":"bob","ref":"refs/heads/main","there":null}`},
 		{name: "template", template: `{{.ref}} {{.id}} {{.rate}} {{(index .commits 0).by}} {{len .commits}} {{join ", " .tags}}`, body: push, want: "refs/heads/main 12345678901234567 0.5 ana 2 a, b"},
 		{name: "template in JSON", template: `{"text": {{json .ref}}}`, body: `{"ref": "say \"no\""}`, want: `{"text": "say \"no\""}`},
@@ -42,8 +43,8 @@ func TestMessage(t *testing.T) {
 		{name: "a picture", kind: "image/png", body: "x", wrong: "Content-Type: must be JSON, application/x-www-form-urlencoded or text"},
 		{name: "no kind at all", kind: "?;", body: "x", wrong: "Content-Type: is not one"},
 		{name: "required", fields: []trigger.Field{{Path: "commits.2.by", Required: true}}, body: push, wrong: "body: has no commits.2.by"},
-		{name: "nothing", wrong: "body: renders to an empty message"},
-		{name: "template of nothing", template: `{{if .x}}x{{end}}`, body: `{}`, wrong: "body: renders to an empty message"},
+		{name: "nothing", wrong: "body: gives an empty message: send a body, or set the trigger's input"},
+		{name: "template of nothing", template: `{{if .x}}x{{end}}`, body: `{}`, wrong: "body: gives an empty message: send a body, or set the trigger's input"},
 		{name: "not a list", template: `{{join "" .ref}}`, body: push, wrong: "wrong type for value"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

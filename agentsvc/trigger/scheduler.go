@@ -18,7 +18,8 @@ import (
 // AppSchedules are the schedules of an app at a generation of its record. A suspended app has none.
 type AppSchedules struct {
 	Generation int64
-	// Crons are by agent.
+	// Crons are by agent. nil means that they are unknown, because the configuration does not load: the stored schedules
+	// stay as they are.
 	Crons map[string]*Cron
 }
 
@@ -73,14 +74,18 @@ type Scheduler struct {
 	// defaultSchedules are those of the default app, whose configuration is this process's file. Used by the goroutine
 	// of Run only.
 	defaultSchedules AppSchedules
+	// unloaded are the generations at which this process could not load apps; it does not try them again. syncedTo is the
+	// last app of a page of changed apps that another one follows. Both are used by the goroutine of Run only.
+	unloaded map[db.ID]int64
+	syncedTo db.ID
 
 	// starts are the goroutines that start ticks. startPermits has MaxStarts slots, each held by one of them.
 	starts       sync.WaitGroup
 	startPermits chan struct{}
-	// mu guards startingByApp.
+	// mu guards starting.
 	mu sync.Mutex
-	// startingByApp counts the starts in progress, by app.
-	startingByApp map[db.ID]int
+	// starting has the agents whose starts are in progress, by app.
+	starting map[db.ID]map[string]bool
 }
 
 // maxTicksPerApp bounds the concurrent starts of one app, so that an app that is slow to load does not delay others.
@@ -93,7 +98,7 @@ func NewScheduler(d *db.DB, o SchedulerOptions) *Scheduler {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Scheduler{table: scheduleTable{d}, options: o, wake: make(chan struct{}, 1), startPermits: make(chan struct{}, o.MaxStarts), startingByApp: map[db.ID]int{}}
+	return &Scheduler{table: scheduleTable{d}, options: o, wake: make(chan struct{}, 1), startPermits: make(chan struct{}, o.MaxStarts), starting: map[db.ID]map[string]bool{}, unloaded: map[db.ID]int64{}}
 }
 
 // wakeUp makes the scheduler look for changed apps soon. It does not block.
@@ -153,24 +158,45 @@ func (s *Scheduler) syncSchedules(ctx context.Context) error {
 		}
 		s.defaultSchedules = defaultApp
 	}
-	ids, err := s.table.findChangedApps(ctx)
+	changed, err := s.table.findChangedApps(ctx, s.syncedTo)
+	s.syncedTo = ""
 	// There may be more changed apps than one query returns.
-	if len(ids) == maxAppsPerQuery {
+	if len(changed) == maxAppsPerQuery {
+		s.syncedTo = changed[len(changed)-1].id
 		s.wakeUp()
 	}
-	for _, id := range ids {
-		p, wrong := s.options.LoadConfigured(ctx, id)
-		switch {
-		case errors.Is(wrong, agentsvc.CodeNotFound):
-			// The app was deleted after the query.
-			continue
-		case wrong == nil:
-			wrong = s.table.saveSchedules(ctx, id, p.Generation, p.Crons)
-		}
-		err = errors.Join(err, wrong)
+	for _, app := range changed {
+		err = errors.Join(err, s.syncApp(ctx, app))
 	}
 	return err
 }
+
+// syncApp stores the schedules of a changed app. A configuration that does not load changes nothing, and the app stays a
+// changed one: another process, or this one after a restart, may be able to load it.
+func (s *Scheduler) syncApp(ctx context.Context, app changedApp) error {
+	if s.unloaded[app.id] == app.generation {
+		return nil
+	}
+	p, err := s.options.LoadConfigured(ctx, app.id)
+	switch {
+	case errors.Is(err, agentsvc.CodeNotFound):
+		// The app was deleted after the query.
+		return nil
+	case err != nil:
+		return err
+	case p.Crons == nil:
+		if len(s.unloaded) >= maxUnloaded {
+			clear(s.unloaded)
+		}
+		s.unloaded[app.id] = p.Generation
+		return nil
+	}
+	delete(s.unloaded, app.id)
+	return s.table.saveSchedules(ctx, app.id, p.Generation, p.Crons)
+}
+
+// maxUnloaded bounds Scheduler.unloaded. A full map is emptied: its apps are tried again.
+const maxUnloaded = 10_000
 
 // startDueTicks starts the ticks that are due, each in a goroutine, as far as the bounds allow. It does not wait for
 // them.
@@ -184,39 +210,51 @@ func (s *Scheduler) startDueTicks(ctx context.Context) error {
 			// The default app of another process has this schedule; that process starts it.
 			continue
 		}
-		if !s.adjustStarting(d.Tenant, 1) {
+		if !s.beginStart(d) {
 			continue
 		}
 		select {
 		case s.startPermits <- struct{}{}:
 		case <-time.After(s.options.TickInterval):
-			s.adjustStarting(d.Tenant, -1)
+			s.endStart(d)
 			// The remaining ticks stay due.
 			return nil
 		}
 		s.starts.Go(func() {
 			if err := s.startTick(ctx, d); err != nil && ctx.Err() == nil {
-				s.options.Log.WarnContext(ctx, "a tick could not be started and is tried again", "app", d.Tenant, "agent", d.Agent, "error", err)
+				s.options.Log.WarnContext(ctx, "a tick could not be started and is tried again", "tenant", d.Tenant, "agent", d.Agent, "error", err)
 			}
 			<-s.startPermits
-			s.adjustStarting(d.Tenant, -1)
+			s.endStart(d)
 		})
 	}
 	return nil
 }
 
-// adjustStarting adds n, 1 or -1, to the starts in progress of an app. For 1 it returns false if the app already has
-// maxTicksPerApp.
-func (s *Scheduler) adjustStarting(app db.ID, n int) bool {
+// beginStart registers the start of a tick. It returns false if the app already has maxTicksPerApp, or if this process is
+// starting the agent: a tick that is being claimed is still found as due.
+func (s *Scheduler) beginStart(d DueTick) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n > 0 && s.startingByApp[app] == maxTicksPerApp {
+	agents := s.starting[d.Tenant]
+	if agents[d.Agent] || len(agents) == maxTicksPerApp {
 		return false
 	}
-	if s.startingByApp[app] += n; s.startingByApp[app] == 0 {
-		delete(s.startingByApp, app)
+	if agents == nil {
+		agents = map[string]bool{}
+		s.starting[d.Tenant] = agents
 	}
+	agents[d.Agent] = true
 	return true
+}
+
+// endStart reverses beginStart.
+func (s *Scheduler) endStart(d DueTick) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if delete(s.starting[d.Tenant], d.Agent); len(s.starting[d.Tenant]) == 0 {
+		delete(s.starting, d.Tenant)
+	}
 }
 
 // startTick starts one agent unless another process has claimed the tick. Of several missed ticks only the last one is
@@ -242,9 +280,9 @@ func (s *Scheduler) startTick(ctx context.Context, d DueTick) error {
 		return nil
 	case refused:
 		o.Error = err.Error()
-		s.options.Log.WarnContext(ctx, "a schedule may not start its agent", "app", t.Tenant, "agent", t.Agent, "scheduled_at", t.At, "error", err)
+		s.options.Log.WarnContext(ctx, "a schedule may not start its agent", "tenant", t.Tenant, "agent", t.Agent, "scheduled_at", t.At, "error", err)
 	case err != nil:
-		s.options.Log.WarnContext(ctx, "a schedule could not start its agent and tries again", "app", t.Tenant, "agent", t.Agent, "scheduled_at", t.At, "error", err)
+		s.options.Log.WarnContext(ctx, "a schedule could not start its agent and tries again", "tenant", t.Tenant, "agent", t.Agent, "scheduled_at", t.At, "error", err)
 		// The claim stays and expires, which is the pause before the next attempt.
 		return nil
 	}

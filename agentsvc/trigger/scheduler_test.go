@@ -319,3 +319,54 @@ func TestSchedulerChanges(t *testing.T) {
 		}
 	})
 }
+
+// TestDueTickSurvivesChange checks that a tick that was due when the schedule changed is started, once, and that the
+// changed schedule then begins.
+func TestDueTickSurvivesChange(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		w := newFixture(t, d)
+		daily := mustParseCron(t, fmt.Sprint("0 ", time.Now().UTC().Add(12*time.Hour).Hour(), " * * *"), "UTC")
+		w.setSchedules("acme", 1, map[string]*trigger.Cron{"a": w.hourly})
+		stop := w.startScheduler(false)
+		w.waitUntil("the schedule is known", func() bool { return len(w.loadSchedules("acme")) == 1 })
+		stop()
+		w.makeOverdue("acme", 3)
+		w.setSchedules("acme", 2, map[string]*trigger.Cron{"a": daily})
+		w.startScheduler(false)
+		w.waitUntil("the tick is settled", func() bool { return w.loadSchedules("acme")["a"].Last.Task != "" })
+		row := w.loadSchedules("acme")["a"]
+		if row.Spec != daily.String() || !row.Last.At.Equal(w.lastTick()) || !row.Next.Equal(daily.Next(time.Now())) {
+			t.Errorf("the changed schedule is %+v, want the last tick at %v", row, w.lastTick())
+		}
+		if d := diff.Diff([]string{"acme a " + w.lastTick().Format("15:04")}, w.startedTicks()); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+	})
+}
+
+// TestUnknownSchedules checks that a configuration that does not load leaves the schedules and their history alone.
+func TestUnknownSchedules(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		w := newFixture(t, d)
+		w.setSchedules("acme", 1, map[string]*trigger.Cron{"a": w.hourly})
+		w.startScheduler(false)
+		w.waitUntil("the schedule is known", func() bool { return len(w.loadSchedules("acme")) == 1 })
+		w.makeOverdue("acme", 1)
+		w.waitUntil("the tick is settled", func() bool { return w.loadSchedules("acme")["a"].Last.Task != "" })
+		before := w.loadSchedules("acme")
+		w.setSchedules("acme", 2, nil)
+		w.setSchedules("other", 1, map[string]*trigger.Cron{"a": w.hourly})
+		w.waitUntil("both changes are read", func() bool { return len(w.loadSchedules("other")) == 1 })
+		if d := diff.Diff(before, w.loadSchedules("acme")); d != "" {
+			t.Errorf("(-before +after):\n%s", d)
+		}
+		// A process that can load it stores it.
+		w.mu.Lock()
+		w.schedules["acme"] = trigger.AppSchedules{Generation: 2, Crons: map[string]*trigger.Cron{}}
+		w.mu.Unlock()
+		w.startScheduler(false)
+		w.waitUntil("the schedule is deleted", func() bool { return len(w.loadSchedules("acme")) == 0 })
+	})
+}

@@ -24,6 +24,14 @@ type DueTick struct {
 	Now time.Time
 }
 
+// latest returns the last of the missed ticks of d's schedule, the only one that is started.
+func (d DueTick) latest() time.Time {
+	if c, err := ParseCronSpec(d.Spec); err == nil && !d.At.After(d.Now) {
+		return c.LatestTick(d.At, d.Now)
+	}
+	return d.At
+}
+
 // Outcome is the result of a tick.
 type Outcome struct {
 	// At is the scheduled time.
@@ -48,26 +56,32 @@ type scheduleTable struct{ db *db.DB }
 // maxAppsPerQuery bounds the rows of one query.
 const maxAppsPerQuery = 100
 
-// findChangedApps returns apps whose generation is newer than the one at which their schedules were stored, at most
-// maxAppsPerQuery.
-func (t scheduleTable) findChangedApps(ctx context.Context) (ids []db.ID, err error) {
+// changedApp is an app whose generation is newer than the one at which its schedules were stored.
+type changedApp struct {
+	id         db.ID
+	generation int64
+}
+
+// findChangedApps returns changed apps in the order of their ids after one, at most maxAppsPerQuery.
+func (t scheduleTable) findChangedApps(ctx context.Context, after db.ID) (changed []changedApp, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error {
-		var id db.ID
-		err := r.Scan((*string)(&id))
-		ids = append(ids, id)
+		var app changedApp
+		err := r.Scan((*string)(&app.id), &app.generation)
+		changed = append(changed, app)
 		return err
-	}, `SELECT a.tenant FROM app a LEFT JOIN schedule_app s ON s.tenant = a.tenant
-		WHERE a.status <> 'deleting' AND (s.generation IS NULL OR s.generation < a.generation) ORDER BY a.tenant LIMIT $1`, maxAppsPerQuery)
+	}, `SELECT a.tenant, a.generation FROM app a LEFT JOIN schedule_app s ON s.tenant = a.tenant
+		WHERE a.tenant > $1 AND a.status <> 'deleting' AND (s.generation IS NULL OR s.generation < a.generation) ORDER BY a.tenant LIMIT $2`, string(after), maxAppsPerQuery)
 	if err := t.db.Platform().Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("look for apps whose schedules may have changed: %w", err)
 	}
-	return ids, nil
+	return changed, nil
 }
 
-// saveSchedules replaces the stored schedules of an app by those of a generation. An unchanged schedule keeps its next
-// tick and its last outcome. A new or changed one gets the first tick from now on and loses its claim. A removed one is
-// deleted. An older generation than the stored one changes nothing, so processes that are behind cannot undo a change.
+// saveSchedules replaces the stored schedules of an app by those of a generation. A schedule keeps its last outcome, and
+// an unchanged one its next tick. A new one gets the first tick from now on. A changed one does as well, unless a tick is
+// due: that stays due, with its claim. A removed one is deleted. An older generation than the stored one changes nothing, so processes
+// that are behind cannot undo a change.
 func (t scheduleTable) saveSchedules(ctx context.Context, app db.ID, generation int64, want map[string]*Cron) error {
 	err := t.db.Tenant(app).RunTx(ctx, func(tx *db.Tx) error {
 		// Generations of the default app are each process's own and cannot be compared.
@@ -79,15 +93,17 @@ func (t scheduleTable) saveSchedules(ctx context.Context, app db.ID, generation 
 			}
 		}
 		var now int64
-		there := map[string]string{}
+		there := map[string]DueTick{}
 		err := tx.Query(ctx, func(r db.Row) error { return r.Scan(&now) }, `SELECT stoa_now()`)
 		if err == nil {
 			err = tx.Query(ctx, func(r db.Row) error {
-				var agent, spec string
-				err := r.Scan(&agent, &spec)
-				there[agent] = spec
+				var d DueTick
+				var next int64
+				err := r.Scan(&d.Agent, &d.Spec, &next)
+				d.At, d.Now = time.UnixMicro(next), time.UnixMicro(now)
+				there[d.Agent] = d
 				return err
-			}, `SELECT agent, spec FROM schedule WHERE tenant = $1`, string(app))
+			}, `SELECT agent, spec, next_at FROM schedule WHERE tenant = $1`, string(app))
 		}
 		if err != nil {
 			return err
@@ -95,13 +111,15 @@ func (t scheduleTable) saveSchedules(ctx context.Context, app db.ID, generation 
 		// Sorted, so that concurrent transactions lock the rows in one order.
 		for _, agent := range slices.Sorted(maps.Keys(want)) {
 			c := want[agent]
-			if there[agent] == c.String() {
+			if there[agent].Spec == c.String() {
 				continue
 			}
 			if _, err := tx.Exec(ctx, `INSERT INTO schedule (tenant, agent, spec, next_at) VALUES ($1, $2, $3, $4)
-				ON CONFLICT (tenant, agent) DO UPDATE SET spec = excluded.spec, next_at = excluded.next_at, held_until = 0
+				ON CONFLICT (tenant, agent) DO UPDATE SET spec = excluded.spec,
+					next_at = CASE WHEN schedule.next_at <= $5 THEN $6 ELSE excluded.next_at END,
+					held_until = CASE WHEN schedule.next_at <= $5 THEN schedule.held_until ELSE 0 END
 					WHERE schedule.spec <> excluded.spec`, // another process may have stored it since the query above
-				string(app), agent, c.String(), c.Next(time.UnixMicro(now)).UnixMicro()); err != nil {
+				string(app), agent, c.String(), c.Next(time.UnixMicro(now)).UnixMicro(), now, there[agent].latest().UnixMicro()); err != nil {
 				return err
 			}
 		}

@@ -22,6 +22,10 @@ const (
 	headerSignature = "Webhook-Signature"
 )
 
+// idHeaders are the headers in which senders give a delivery's id, in this order: that of Standard Webhooks, the general
+// one, and those of GitHub, Gitea and Shopify.
+var idHeaders = []string{headerID, "Idempotency-Key", "X-Github-Delivery", "X-Gitea-Delivery", "X-Shopify-Webhook-Id"}
+
 // timeTolerance is how far the timestamp of a delivery may be from the present, in both directions. It bounds replays;
 // the reference libraries of Standard Webhooks use the same value.
 const timeTolerance = 5 * time.Minute
@@ -73,8 +77,7 @@ func (s *Signature) IsRequired() bool { return len(s.secret) > 0 }
 
 // BodyVerifier verifies one delivery while its body is read: the body is written to it.
 type BodyVerifier struct {
-	// id is the delivery's id, "" if it is not authenticated.
-	id string
+	id DeliveryID
 	// mac is nil if deliveries need no signature.
 	mac hash.Hash
 	// signatures are the given ones; one of them must match.
@@ -84,15 +87,15 @@ type BodyVerifier struct {
 // BeginVerification returns the verifier of a delivery with headers h. It returns [ErrUnsigned] if no body could be
 // valid: the signature is missing or malformed, or the timestamp is not within timeTolerance.
 func (s *Signature) BeginVerification(h http.Header, now time.Time) (*BodyVerifier, error) {
-	id := h.Get(headerID)
+	id := readDeliveryID(h)
 	if len(id) > maxDeliveryID {
 		return nil, ErrUnsigned
 	}
 	switch {
 	case !s.IsRequired():
-		return &BodyVerifier{id: id}, nil
+		return &BodyVerifier{id: DeliveryID{Text: id}}, nil
 	case s.standardKey != nil && h.Get(headerSignature) != "":
-		return s.beginStandard(id, h.Get(headerTime), h.Get(headerSignature), now)
+		return s.beginStandard(h.Get(headerID), h.Get(headerTime), h.Get(headerSignature), now)
 	}
 	// signed is the text that is signed before the body.
 	var signed []byte
@@ -107,10 +110,19 @@ func (s *Signature) BeginVerification(h http.Header, now time.Time) (*BodyVerifi
 	if err != nil || len(given) != sha256.Size {
 		return nil, ErrUnsigned
 	}
-	// In the hex form the id is not signed, so it is not used.
-	p := &BodyVerifier{mac: hmac.New(sha256.New, s.secret), signatures: [][]byte{given}}
+	p := &BodyVerifier{id: DeliveryID{Text: id, IsUnsigned: true}, mac: hmac.New(sha256.New, s.secret), signatures: [][]byte{given}}
 	_, _ = p.mac.Write(signed)
 	return p, nil
+}
+
+// readDeliveryID returns the id that the sender gave a delivery, "" if none.
+func readDeliveryID(h http.Header) string {
+	for _, name := range idHeaders {
+		if id := h.Get(name); id != "" {
+			return id
+		}
+	}
+	return ""
 }
 
 // isTimely reports whether at, in Unix seconds, is within timeTolerance of now.
@@ -125,7 +137,7 @@ func (s *Signature) beginStandard(id, at, signatures string, now time.Time) (*Bo
 	if id == "" || !isTimely(at, now) {
 		return nil, ErrUnsigned
 	}
-	p := &BodyVerifier{id: id, mac: hmac.New(sha256.New, s.standardKey)}
+	p := &BodyVerifier{id: DeliveryID{Text: id}, mac: hmac.New(sha256.New, s.standardKey)}
 	_, _ = p.mac.Write([]byte(id + "." + at + "."))
 	for one := range strings.FieldsSeq(signatures) {
 		if coded, ok := strings.CutPrefix(one, "v1,"); ok {
@@ -148,9 +160,8 @@ func (v *BodyVerifier) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// VerifyBody returns the delivery's id, "" if it has none that is authenticated. It returns [ErrUnsigned] if no
-// signature matches the body.
-func (v *BodyVerifier) VerifyBody() (id string, err error) {
+// VerifyBody returns the delivery's id. It returns [ErrUnsigned] if no signature matches the body.
+func (v *BodyVerifier) VerifyBody() (id DeliveryID, err error) {
 	if v.mac == nil {
 		return v.id, nil
 	}
@@ -161,14 +172,14 @@ func (v *BodyVerifier) VerifyBody() (id string, err error) {
 			return v.id, nil
 		}
 	}
-	return "", ErrUnsigned
+	return DeliveryID{}, ErrUnsigned
 }
 
 // VerifyDelivery verifies a delivery whose body is complete: BeginVerification, Write and VerifyBody.
-func (s *Signature) VerifyDelivery(h http.Header, body []byte, now time.Time) (id string, err error) {
+func (s *Signature) VerifyDelivery(h http.Header, body []byte, now time.Time) (id DeliveryID, err error) {
 	p, err := s.BeginVerification(h, now)
 	if err != nil {
-		return "", err
+		return id, err
 	}
 	_, _ = p.Write(body)
 	return p.VerifyBody()

@@ -43,12 +43,15 @@ func TestVerifyDelivery(t *testing.T) {
 		body         string
 		now          time.Time
 		id           string
+		unsigned     bool
 		refused      bool
 	}{
 		{name: "hex", secret: secret, headers: []string{"X-Signature", simple}},
 		{name: "hex with its algorithm", secret: secret, headers: []string{"X-Signature", "sha256=" + simple}},
 		{name: "hex in capitals", secret: secret, headers: []string{"X-Signature", strings.ToUpper(simple)}},
-		{name: "an id that nobody has signed", secret: secret, headers: []string{"X-Signature", simple, "Webhook-Id", "1"}},
+		{name: "an id that is not signed", secret: secret, headers: []string{"X-Signature", simple, "Webhook-Id", "1"}, id: "1", unsigned: true},
+		{name: "a general id", secret: secret, headers: []string{"X-Signature", simple, "Idempotency-Key", "2"}, id: "2", unsigned: true},
+		{name: "a provider's id", secret: secret, headers: []string{"X-Signature", simple, "X-GitHub-Delivery", "3"}, id: "3", unsigned: true},
 		{name: "standard", secret: coded, headers: standard([]byte(secret), "m1", 1_700_000_000, body), id: "m1"},
 		{name: "standard by a secret that is not coded", secret: secret, headers: standard([]byte(secret), "m1", 1_700_000_000, body), refused: true},
 		{name: "hex by a coded secret", secret: coded, headers: []string{"X-Signature", hex.EncodeToString(computeMAC([]byte(coded), body))}},
@@ -88,26 +91,31 @@ func TestVerifyDelivery(t *testing.T) {
 				t.Fatal(err)
 			}
 			id, err := s.VerifyDelivery(h, []byte(c.body), c.now)
-			if (err != nil) != c.refused || err == nil && id != c.id {
-				t.Errorf("id %q, %v", id, err)
+			if (err != nil) != c.refused || err == nil && (id.Text != c.id || id.Text != "" && id.IsUnsigned != c.unsigned) {
+				t.Errorf("id %+v, %v", id, err)
 			}
 		})
 	}
 }
 
-// TestDeliveryKey checks that different deliveries have different keys.
+// TestDeliveryKey checks that deliveries are the same only by their ids: one without an id is always new, and one whose
+// id is not signed is the same only with the same body.
 func TestDeliveryKey(t *testing.T) {
 	t.Parallel()
-	seen := map[string]string{}
-	for _, c := range []struct{ id, body, same string }{{"a", "1", "a"}, {"a", "2", "a"}, {"b", "1", "b"}, {"", "1", "1"}, {"", "1", "1"}, {"", "a", "body a"}} {
-		key := trigger.DeliveryKey(c.id, []byte(c.body))
-		if was, known := seen[key]; known && was != c.same || len(key) > 255 {
-			t.Errorf("%q %q has the key of %s", c.id, c.body, was)
-		}
-		seen[key] = c.same
+	key := func(id string, isUnsigned bool, body string) string {
+		return trigger.DeliveryID{Text: id, IsUnsigned: isUnsigned}.Key([]byte(body))
 	}
-	if len(seen) != 4 {
-		t.Errorf("there are %d deliveries, want 4", len(seen))
+	if key("", false, "1") != "" || key("", true, "1") != "" {
+		t.Error("a delivery without an id has a key")
+	}
+	if key("a", false, "1") != key("a", false, "2") {
+		t.Error("a delivery that is repeated under a signed id has another key")
+	}
+	if again := key("a", true, "1"); again != key("a", true, "1") {
+		t.Error("a repeated delivery has another key")
+	}
+	if key("a", false, "1") == key("b", false, "1") || key("a", true, "1") == key("a", true, "2") || key("a", true, "1") == key("b", true, "1") {
+		t.Error("different deliveries have one key")
 	}
 }
 

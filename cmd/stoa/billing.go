@@ -16,8 +16,8 @@ type billingCmd struct {
 
 // billingCheckCmd is `stoa billing check`. It opens the database directly and needs no server.
 type billingCheckCmd struct {
-	Database string `default:"sqlite://stoa.db" env:"STOA_DATABASE" placeholder:"URL" help:"The database: sqlite://PATH or postgres://... (${default})."`
-	JSON     bool   `name:"json" help:"Print JSON."`
+	databaseFlag `embed:""`
+	JSON         bool `name:"json" help:"Print JSON."`
 }
 
 // Run recomputes the balances of all budgets in their present windows from the usage and the reservations in the
@@ -25,7 +25,11 @@ type billingCheckCmd struct {
 // run while servers do.
 func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
 	// Summing the usage of all apps may take long: the default timeout of 30 s for an answer would break it off.
-	d, err := db.Open(ctx, cmd.Database, db.Options{MaxConns: 2, ResponseTimeout: time.Hour})
+	url, err := cmd.findDatabase()
+	if err != nil {
+		return err
+	}
+	d, err := db.Open(ctx, url, db.Options{MaxConns: 2, ResponseTimeout: time.Hour})
 	if err != nil {
 		return err
 	}

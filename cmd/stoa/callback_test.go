@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"stoa/agentsvc/store/receiver"
 	"stoa/cmd/stoa/server"
 )
 
@@ -56,6 +58,7 @@ func (ts *testServer) newSignedDelivery(t *testing.T, app, text, address string)
 	mac := hmac.New(sha256.New, []byte("a-secret-of-all-the-hooks"))
 	mac.Write(raw)
 	req := ts.newRequest(t, "POST", "/apps/"+app+"/webhooks/hooked", "", string(raw))
+	req.Header.Set("Idempotency-Key", text)
 	req.Header.Set("X-Webhook-Signature", hex.EncodeToString(mac.Sum(nil)))
 	return req
 }
@@ -89,6 +92,7 @@ func TestCallback(t *testing.T) {
 		if again := h.deliverWebhook(t, "acme", "hello", in.url+"/done", http.StatusAccepted); again != task {
 			t.Errorf("the same delivery leads to %s, and first to %s", again, task)
 		}
+		waitWithin(t, 10*time.Second, "the repeated delivery has its callback", func() bool { return len(in.listMessages()) == 2 })
 		asked := h.deliverWebhook(t, "acme", "ask", in.url, http.StatusAccepted)
 		operator := h.createToken(t, "acme", "otto", map[string]any{"roles": []string{"operator"}})
 		cancelled := func() {
@@ -101,12 +105,12 @@ func TestCallback(t *testing.T) {
 		cancelled()
 		in.awaitMessage(t, "failed")
 		written := "You said: hello"
-		want := []webhookResult{{task, "completed", &written, "", "hooked"}, {asked, "failed", nil, "the task is cancelled", "hooked"}}
+		want := []webhookResult{{task, "completed", &written, "", "hooked"}, {task, "completed", &written, "", "hooked"}, {asked, "failed", nil, "the task is cancelled", "hooked"}}
 		if diff := cmp.Diff(want, in.parseResults(t)); diff != "" {
 			t.Errorf("called back with (-want +got):\n%s", diff)
 		}
-		if in.signed != 2 {
-			t.Errorf("%d of the two are signed", in.signed)
+		if in.signed != 3 {
+			t.Errorf("%d of the three are signed", in.signed)
 		}
 
 		in.respondWith(http.StatusServiceUnavailable)
@@ -131,6 +135,34 @@ func TestCallback(t *testing.T) {
 
 		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "outside", "config": callbackApp(host)})
 		h.deliverWebhook(t, "outside", "hello", in.url, http.StatusBadRequest)
+	})
+}
+
+// TestCallbackOfEachDelivery repeats a delivery at the same time and until its callbacks are exhausted: each one that was
+// accepted has one callback, and the refused one says why.
+func TestCallbackOfEachDelivery(t *testing.T) {
+	t.Parallel()
+	onEachEngine(t, func(t *testing.T, h *testServer) {
+		in := newInbox(t)
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{
+			"name": "acme", "config": callbackApp(strings.TrimPrefix(in.url, "http://")), "grants": []string{"private_network"},
+		})
+		var tasks [receiver.MaxPerTask]string
+		var g sync.WaitGroup
+		for i := range tasks {
+			g.Go(func() { tasks[i] = h.deliverWebhook(t, "acme", "slow", in.url, http.StatusAccepted) })
+		}
+		g.Wait()
+		for _, id := range tasks {
+			if id != tasks[0] {
+				t.Errorf("one delivery leads to %s and %s", id, tasks[0])
+			}
+		}
+		waitWithin(t, 20*time.Second, "each has its callback", func() bool { return len(in.listMessages()) == len(tasks) })
+		status, answer := h.sendRequest(t, h.newSignedDelivery(t, "acme", "slow", in.url))
+		if status != http.StatusTooManyRequests || !strings.Contains(answer, "at most 10 times") {
+			t.Errorf("one too many: %d %s", status, answer)
+		}
 	})
 }
 

@@ -1,7 +1,7 @@
 // Command stoa hosts AI agents for many tenants. The same binary is the server and its command line client.
 //
 // Each command is a struct of flags with a Run method, in a file named after the command. serve, validate, schema,
-// migrate and billing work on local files or on the database; every other command is a client of the HTTP API
+// migrate, secrets and billing work on local files or on the database; every other command is a client of the HTTP API
 // (client.go) and has no access that another HTTP client would not have.
 //
 // The server is composed in package server; serve only reads its flags.
@@ -33,6 +33,7 @@ type commands struct {
 	App      appCmd      `cmd:"" help:"Manage apps, the tenants of a server."`
 	Queue    queueCmd    `cmd:"" help:"Show the queue, and requeue runs that failed for good."`
 	Billing  billingCmd  `cmd:"" help:"Check the budgets of apps."`
+	Secrets  secretsCmd  `cmd:"" help:"Show whether a former master key is still needed."`
 	Audit    auditCmd    `cmd:"" help:"Read the audit trail, and verify that it was not changed."`
 	Call     callCmd     `cmd:"" help:"Send an agent a message and print its answer as it comes."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`

@@ -4,36 +4,62 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"io"
 
 	"stoa/cmd/stoa/server"
 	"stoa/migrations"
 	"stoa/tenancy/db"
 )
 
+// databaseFlag is the database of a command that opens it directly.
+type databaseFlag struct {
+	Database string `placeholder:"URL" help:"The database: sqlite://PATH or postgres://... (STOA_DATABASE, or sqlite://stoa.db)."`
+}
+
+// findDatabase returns the URL of the flag, else of the environment, else of the file of a server on SQLite.
+func (f databaseFlag) findDatabase() (string, error) {
+	return server.FindURL(f.Database, server.DatabaseName, "sqlite://stoa.db")
+}
+
 // migrateCmd is `stoa migrate`. It opens the database directly and needs no server.
 type migrateCmd struct {
-	Action          string `arg:"" optional:"" enum:"up,status" default:"up" help:"up changes the schema, status only shows it."`
-	Database        string `default:"sqlite://stoa.db" env:"STOA_DATABASE" placeholder:"URL" help:"The database: sqlite://PATH or postgres://... (${default})."`
-	MigrateDatabase string `env:"STOA_MIGRATE_DATABASE" placeholder:"URL" help:"The login that may change the schema, where it differs."`
+	Action          string `arg:"" optional:"" enum:"up,status,roles" default:"up" help:"up changes the schema, status only shows it, roles prints the SQL that creates PostgreSQL's roles."`
+	databaseFlag    `embed:""`
+	MigrateDatabase string `placeholder:"URL" help:"The login that may change the schema, where it differs (STOA_MIGRATE_DATABASE)."`
+	Owner           string `default:"stoa_owner" placeholder:"NAME" help:"roles: the login that migrates (${default})."`
+	Login           string `default:"stoa_login" placeholder:"NAME" help:"roles: the login that serves (${default})."`
+	Backup          string `default:"stoa_backup" placeholder:"NAME" help:"roles: the login of pg_dump (${default})."`
 	JSON            bool   `name:"json" help:"Print JSON."`
 }
 
-// Run migrates the schema to this version, or only prints its version (status).
+// Run migrates the schema to this version, or only prints its version (status), or SQL for an administrator (roles).
 func (cmd *migrateCmd) Run(ctx context.Context, c *console) error {
+	if cmd.Action == "roles" {
+		_, err := io.WriteString(c.out, migrations.Roles{Owner: cmd.Owner, Login: cmd.Login, Backup: cmd.Backup}.SQL())
+		return err
+	}
+	url, err := cmd.findDatabase()
+	if err != nil {
+		return err
+	}
+	migrateURL, err := server.FindURL(cmd.MigrateDatabase, server.MigrateDatabaseName, "")
+	if err != nil {
+		return err
+	}
 	// A migration uses one connection.
-	d, err := db.Open(ctx, cmd.Database, db.Options{MaxConns: 1})
+	d, err := db.Open(ctx, url, db.Options{MaxConns: 1})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = d.Close() }()
 
 	if cmd.Action == "up" {
-		if err := server.MigrateSchema(ctx, d, cmd.MigrateDatabase); err != nil {
+		if err := server.MigrateSchema(ctx, d, migrateURL); err != nil {
 			return err
 		}
 	}
 	var status migrations.Status
-	err = d.ChangeSchema(ctx, cmd.MigrateDatabase, func(s *sql.DB) error {
+	err = d.ChangeSchema(ctx, migrateURL, func(s *sql.DB) error {
 		var err error
 		status, err = migrations.ReadStatus(ctx, string(d.Engine()), s)
 		return err

@@ -33,7 +33,7 @@ llms: {m: {provider: scripted}}
 tools: {calc: {type: function, handler: calculator, require_approval: true}}
 agents:
   assistant: {llm: m, tools: [calc]}
-  unsigned: {llm: m, trigger: {type: webhook, path: /webhooks/unsigned, methods: [POST, PUT, PATCH]}}
+  unsigned: {llm: m, trigger: {type: webhook, path: /webhooks/unsigned, methods: [POST, PUT, PATCH, DELETE, GET], input: Go.}}
   signed: {llm: m, trigger: {type: webhook, path: /webhooks/signed, secret: a-secret-of-all-the-webhooks}}
 server: {push_notifications: true%s}
 `
@@ -270,6 +270,29 @@ func TestSignedPages(t *testing.T) {
 		pageOrigin{origin: "https://evil.example", host: "evil.example"}.setHeaders(req)
 		if status, answer := h.sendRequest(t, req); status != want {
 			t.Errorf("%s: %d %s, want %d", path, status, answer, want)
+		}
+	}
+}
+
+// TestPagesStartNoAgentByGet checks that no page of another site starts the agent of a webhook without a secret by a
+// request for which the browser names no origin, also where origins are configured.
+func TestPagesStartNoAgentByGet(t *testing.T) {
+	t.Parallel()
+	h := openAnonymousServer(t, ", cors: {allowed_origins: [https://ui.example]}")
+	for _, tt := range []struct {
+		page pageOrigin
+		want int
+	}{
+		{pageOrigin{}, http.StatusOK},
+		{pageOrigin{origin: "https://ui.example", site: "cross-site"}, http.StatusOK},
+		{pageOrigin{origin: "https://evil.example", site: "cross-site"}, http.StatusForbidden},
+		{pageOrigin{site: "cross-site"}, http.StatusForbidden},
+		{pageOrigin{site: "same-site"}, http.StatusForbidden},
+	} {
+		req := h.newRequest(t, "GET", "/webhooks/unsigned", "", nil)
+		tt.page.setHeaders(req)
+		if status, answer := h.sendRequest(t, req); status != tt.want {
+			t.Errorf("%+v: %d %s, want %d", tt.page, status, answer, tt.want)
 		}
 	}
 }

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -87,7 +89,7 @@ func TestTwoProcesses(t *testing.T) {
 			}
 		}
 	}
-	one.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": fmt.Sprintf(slowApp, "new acme")})
+	one.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": fmt.Sprintf(slowApp, "new acme")})
 	waitWithin(t, 20*time.Second, "the new revision serves at the other process", func() bool { return request(two, "acme") == "new acme: hi" })
 	one.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/globex:suspend", testSecret, map[string]any{})
 	waitWithin(t, 20*time.Second, "the other process refuses the suspended app", func() bool {
@@ -165,6 +167,79 @@ func TestRefusesToStart(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestJSONLog checks that every line of a server whose log is JSON is one object, without a name that occurs twice: when it
+// serves, answers and stops, and when it cannot start. Lines of requests name the client, the subject, the task and the limit.
+func TestJSONLog(t *testing.T) {
+	t.Parallel()
+	p := startProcess(t, t.TempDir(), "--log-format", "json")
+	p.createApp(t, "acme", fmt.Sprintf(slowApp, "acme"))
+	p.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"limits": map[string]any{"rate": []any{
+		map[string]any{"per": "app", "type": "count", "window": "month", "limit": 1},
+	}}})
+	ana := p.createToken(t, "acme", "ana", nil)
+	var got taskAnswer
+	p.requireStatus(t, http.StatusOK, &got, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("hi")))
+	p.requireStatus(t, http.StatusTooManyRequests, nil, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("hi")))
+	second := stoatest.StartServer(t, "stoa", p.Cmd.Dir, "--log-format", "json")
+	<-second.Ended()
+	if !strings.Contains(second.Output(), "in use by another process") {
+		t.Errorf("a server that cannot start says %s", second.Output())
+	}
+	if err := p.SignalAndWait(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	var requests []map[string]any
+	for line := range strings.Lines(p.Output() + second.Output()) {
+		record, err := decodeUniqueNames(line)
+		if err != nil {
+			t.Errorf("%v in the line %s", err, line)
+		}
+		if record["msg"] == "request" && record["app"] == "acme" {
+			requests = append(requests, record)
+		}
+	}
+	if len(requests) != 2 {
+		t.Fatalf("%d requests of the app are logged, want 2:\n%s", len(requests), p.Output())
+	}
+	for i, want := range []map[string]any{
+		{"client": "127.0.0.1", "subject": "ana", "agent": "assistant", "task": got.Result.TaskID, "limit": nil, "status": 200.0},
+		{"client": "127.0.0.1", "subject": "ana", "agent": "assistant", "task": nil, "limit": "app-count-month", "status": 429.0},
+	} {
+		for name, value := range want {
+			if requests[i][name] != value {
+				t.Errorf("request %d has %s %v, want %v", i, name, requests[i][name], value)
+			}
+		}
+		if d, ok := requests[i]["duration"].(float64); !ok || d <= 0 || d > 60 {
+			t.Errorf("request %d took %v, want seconds", i, requests[i]["duration"])
+		}
+	}
+}
+
+// decodeUniqueNames decodes a JSON object and returns an error for a name that occurs twice.
+func decodeUniqueNames(text string) (map[string]any, error) {
+	out := map[string]any{}
+	d := json.NewDecoder(strings.NewReader(text))
+	if _, err := d.Token(); err != nil {
+		return nil, err
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		var value any
+		if err := d.Decode(&value); err != nil {
+			return nil, err
+		}
+		if _, twice := out[name.(string)]; twice {
+			return nil, fmt.Errorf("%s occurs twice", name)
+		}
+		out[name.(string)] = value
+	}
+	return out, nil
 }
 
 // TestConfigurationWarnings checks that a server logs what its file and an app's configuration ask for and do not get,

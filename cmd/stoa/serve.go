@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 
 	"stoa/cmd/stoa/server"
 )
@@ -33,9 +34,23 @@ func (cmd *serveCmd) Run(ctx context.Context, c *console) error {
 	}
 	defer func() { _ = closeLog() }()
 	slog.SetDefault(log)
-	h, err := server.New(ctx, server.Options{Version: version, Settings: s, DefaultApp: mine, Log: log})
-	if err != nil {
-		return err
+	// Where the log is JSON on standard error, nothing else is written there, so that every line can be parsed.
+	pure := s.Log.Format == "json" && s.Log.File == ""
+	announce := func(text string) { c.printStatus("%s", text) }
+	if pure {
+		announce = func(text string) {
+			for line := range strings.Lines(text) {
+				log.Info(strings.TrimSuffix(line, "\n"))
+			}
+		}
 	}
-	return errors.Join(h.ListenAndServe(ctx, func(text string) { c.printStatus("%s", text) }), h.Close())
+	h, err := server.New(ctx, server.Options{Version: version, Settings: s, DefaultApp: mine, Log: log})
+	if err == nil {
+		err = errors.Join(h.ListenAndServe(ctx, announce), h.Close())
+	}
+	if err != nil && pure {
+		log.Error("the server ends", "error", err.Error())
+		return &exitError{code: exitFailed}
+	}
+	return err
 }

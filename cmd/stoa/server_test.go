@@ -114,6 +114,13 @@ func startTestServer(t testing.TB, h *server.Server) *testServer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ts, _ := serveUntilStopped(t, h, l)
+	return ts
+}
+
+// serveUntilStopped serves h on l until stop is called or the test ends, which waits for the end of the shutdown.
+func serveUntilStopped(t testing.TB, h *server.Server, l net.Listener) (ts *testServer, stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- h.Serve(ctx, l, func() {}) }()
@@ -126,7 +133,7 @@ func startTestServer(t testing.TB, h *server.Server) *testServer {
 			t.Errorf("close: %v", err)
 		}
 	})
-	return &testServer{h, "http://" + l.Addr().String(), h.Storage.DB, h.Apps, h.Execution.Runtimes}
+	return &testServer{h, "http://" + l.Addr().String(), h.Storage.DB, h.Apps, h.Execution.Runtimes}, cancel
 }
 
 // doRequest sends a request and returns status and body. A body that is not a string is sent as JSON.

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"stoa/agentsvc/trigger"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -115,11 +117,11 @@ func TestSchedule(t *testing.T) {
 
 		// Another schedule, under a limit that the first tick has exhausted.
 		limit := "rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month, limit: 1}]}\n"
-		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(second, limit)})
+		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(second, limit)})
 		waitUntil(t, "the schedule has changed", func() bool { s := h.getSchedule(t, "acme"); return s.Cron == second && !s.NextAt.IsZero() })
 		h.makeOverdue(t, "acme")
 		waitUntil(t, "the first is started", func() bool { return h.getSchedule(t, "acme").LastTask != s.LastTask })
-		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(third, limit)})
+		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(third, limit)})
 		waitUntil(t, "the schedule has changed again", func() bool { s := h.getSchedule(t, "acme"); return s.Cron == third && !s.NextAt.IsZero() })
 		h.makeOverdue(t, "acme")
 		waitUntil(t, "the refusal is noted", func() bool { return h.getSchedule(t, "acme").LastError != "" })
@@ -131,12 +133,43 @@ func TestSchedule(t *testing.T) {
 		waitUntil(t, "it rests", func() bool { return h.countSchedules(t, "acme") == 0 })
 		h.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/acme:resume", testSecret, nil)
 		waitUntil(t, "it goes on", func() bool { return h.countSchedules(t, "acme") == 1 })
-		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": `{llms: {m: {provider: scripted}}, agents: {daily: {llm: m}}}`})
+		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": `{llms: {m: {provider: scripted}}, agents: {daily: {llm: m}}}`})
 		waitUntil(t, "it is taken away", func() bool { return h.countSchedules(t, "acme") == 0 })
-		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(cron, "")})
+		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(cron, "")})
 		waitUntil(t, "it is back", func() bool { return h.countSchedules(t, "acme") == 1 })
 		h.requireStatus(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
 		waitUntil(t, "no row is left", func() bool { return h.countSchedules(t, "") == 0 })
+	})
+}
+
+// TestScheduleOutlivesBrokenRevision checks that a schedule and its history stay as they are while the app's
+// configuration does not load, and when it loads again.
+func TestScheduleOutlivesBrokenRevision(t *testing.T) {
+	t.Parallel()
+	onEachEngine(t, func(t *testing.T, h *testServer) {
+		cron := fmt.Sprint("30 ", time.Now().UTC().Add(12*time.Hour).Hour(), " * * *")
+		folder := t.TempDir()
+		grants := []any{map[string]any{"filesystem": []string{folder}}}
+		config := newScheduledApp(cron, "tools: {read: {type: function, handler: read_file, working_directory: "+folder+"}}\n")
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": config, "grants": grants})
+		waitUntil(t, "the schedule is known", func() bool { return !h.getSchedule(t, "acme").NextAt.IsZero() })
+		h.makeOverdue(t, "acme")
+		waitUntil(t, "what was missed is a task", func() bool { return h.getSchedule(t, "acme").LastTask != "" })
+		before := h.getSchedule(t, "acme")
+		var b db.Batch
+		b.Exec(nil, `UPDATE app SET grants = $1, inputs = inputs + 1, generation = generation + 1 WHERE name = 'acme'`, `["filesystem"]`)
+		if err := h.db.Platform().Do(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "zoo", "config": newScheduledApp(cron, "")})
+		waitUntil(t, "the changes are read", func() bool { return h.countSchedules(t, "zoo") == 1 })
+		if n := h.countSchedules(t, "acme"); n != 1 {
+			t.Errorf("while the configuration does not load there are %d schedules", n)
+		}
+		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"grants": grants})
+		if diff := cmp.Diff(before, h.getSchedule(t, "acme")); diff != "" {
+			t.Errorf("(-before +after):\n%s", diff)
+		}
 	})
 }
 
@@ -188,6 +221,7 @@ rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month
 		mac.Write([]byte(body))
 		req := h.newRequest(t, "POST", "/webhooks/hooked", "", body)
 		req.Header.Set("X-Webhook-Signature", hex.EncodeToString(mac.Sum(nil)))
+		req.Header.Set("Idempotency-Key", body)
 		if status, answer := h.sendRequest(t, req); status != want {
 			t.Errorf("delivery %d: %d %s, want %d", i, status, answer, want)
 		}

@@ -28,6 +28,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -95,6 +96,8 @@ type DB struct {
 	url        string
 	engine     engine
 	coalescer  *coalescer
+	// outages is nil for databases of apps and in memory; read-only.
+	outages *outageMonitor
 	// quota is set by SetQuota before the first write; nil means no limit.
 	quota Quota
 }
@@ -111,9 +114,13 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	case "sqlite":
 		d.engineKind = SQLite
 		d.engine, err = openSQLite(ctx, remaining, platformFileOptions)
+		if remaining != ":memory:" {
+			d.outages = newOutageMonitor(filepath.Dir(remaining), o.Log)
+		}
 	case "postgres", "postgresql":
 		d.engineKind = Postgres
 		d.engine, err = openPostgres(ctx, url, o)
+		d.outages = newOutageMonitor("", o.Log)
 	default:
 		return nil, fmt.Errorf("database URL must begin with sqlite:// or postgres://")
 	}
@@ -137,8 +144,13 @@ func (d *DB) Tenant(id ID) *Handle { return &Handle{d: d, role: roleTenant, tena
 // Platform returns the handle that reaches every tenant's rows: for claiming and rescuing runs and for the operator.
 func (d *DB) Platform() *Handle { return &Handle{d: d, role: rolePlatform} }
 
-// Ping returns an error if the database does not answer.
-func (d *DB) Ping(ctx context.Context) error { return d.engine.pingServer(ctx) }
+// Ping returns an error if the database does not answer or cannot write because its disk is full.
+func (d *DB) Ping(ctx context.Context) error {
+	if err := d.outages.observe(d.engine.pingServer(ctx), false); err != nil {
+		return err
+	}
+	return d.outages.checkState()
+}
 
 // Stats are figures of PostgreSQL's connection pool; all zero on SQLite.
 type Stats struct {
@@ -193,7 +205,7 @@ func (h *Handle) Do(ctx context.Context, b *Batch) (err error) {
 	if span != nil {
 		defer func() { endSpan(span, err) }()
 	}
-	return h.d.engine.runBatch(ctx, &pendingBatch{role: h.role, tenant: h.tenant, batch: b})
+	return h.d.outages.observe(h.d.engine.runBatch(ctx, &pendingBatch{role: h.role, tenant: h.tenant, batch: b}), b.writes)
 }
 
 // Write executes b in one transaction, grouped with concurrent writes into one commit. A statement that fails undoes
@@ -208,7 +220,8 @@ func (h *Handle) Write(ctx context.Context, b *Batch) (err error) {
 	if span != nil {
 		defer func() { endSpan(span, err) }()
 	}
-	return h.d.coalescer.writeBatch(ctx, &pendingBatch{ctx: ctx, role: h.role, tenant: h.tenant, batch: b, done: make(chan error, 1), span: span})
+	err = h.d.coalescer.writeBatch(ctx, &pendingBatch{ctx: ctx, role: h.role, tenant: h.tenant, batch: b, done: make(chan error, 1), span: span})
+	return h.d.outages.observe(err, true)
 }
 
 // RunTx runs f in a transaction that commits when f returns nil and is undone otherwise. It occupies a connection, on
@@ -218,7 +231,7 @@ func (h *Handle) RunTx(ctx context.Context, f func(tx *Tx) error) (err error) {
 	if span != nil {
 		defer func() { endSpan(span, err) }()
 	}
-	return h.d.engine.runTx(ctx, h.role, h.tenant, f)
+	return h.d.outages.observe(h.d.engine.runTx(ctx, h.role, h.tenant, f), true)
 }
 
 // Row is one row of a result, valid until the read function returns.

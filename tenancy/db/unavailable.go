@@ -33,7 +33,7 @@ func IsUnavailable(err error) bool {
 	var result interface{ Code() int }
 	var network net.Error
 	switch {
-	case errors.Is(err, ErrUnknownOutcome), errors.Is(err, ErrClosed), errors.Is(err, pgconn.ErrConnClosed),
+	case IsOutage(err), errors.Is(err, ErrUnknownOutcome), errors.Is(err, ErrClosed), errors.Is(err, pgconn.ErrConnClosed),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &network) && !network.Timeout():
 		return true
 	case errors.As(err, &state):

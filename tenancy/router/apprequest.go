@@ -31,7 +31,7 @@ const (
 // app's record must be loaded in between: [Router.FindApp] returns the app's id, [AppRequest.CheckApp] decides on
 // its record.
 //
-// The credential alone decides which app is used. An app named by host or path must be the same one; it can never
+// The credential, where there is one, decides alone which app is used. An app named by host or path must be the same one; it can never
 // direct a token to another tenant.
 type AppRequest struct {
 	Address    Address
@@ -53,7 +53,7 @@ type AppRequest struct {
 	AllowAnonymous bool
 }
 
-// chooseApp returns the id or the name of the app that v is for: that of the credential, which package authz has read
+// chooseApp returns the id or the name of the app that r is for: that of the credential, which package authz has read
 // from it, and for a credential without an app the default app, whatever the address says. Only a request without a
 // credential is directed by its address, and then only for discovery or to an open default app.
 func (r *AppRequest) chooseApp() (id db.ID, name string, err error) {
@@ -91,7 +91,7 @@ func (r *AppRequest) missingAppError() error {
 	return ErrUnauthenticated
 }
 
-// isOpenDefault reports whether v addresses the default app and that app accepts requests without a credential.
+// isOpenDefault reports whether r addresses the default app and that app accepts requests without a credential.
 func (r *AppRequest) isOpenDefault() bool {
 	return r.AllowAnonymous && (r.Address.App == "" || r.Address.App == tenancy.DefaultName)
 }
@@ -112,10 +112,10 @@ var errRevoked = agentsvc.NewUnauthenticatedError("the token was issued before t
 // nil, [agentsvc.CodeNotFound] and [tenancy.ErrSuspended] are decided here, any other is returned unchanged. The result
 // is the answer to the caller, the first line that applies:
 //
-//	app deleted                    ErrUnauthenticated; where no credential is needed ErrNotFound
+//	app deleted                    ErrUnauthenticated; where no credential is needed CodeNotFound
 //	token revoked                  ErrUnauthenticated
-//	another app in the address     ErrNotFound
-//	suspended                      ErrSuspended; without a credential ErrNotFound
+//	another app in the address     CodeNotFound
+//	suspended                      ErrSuspended; without a credential CodeNotFound
 //
 // The revocation is checked before the address, so that a revoked token cannot be used to find out which apps exist.
 func (r *AppRequest) CheckApp(app *tenancy.App, err error) error {

@@ -69,7 +69,7 @@ func (c *Cache[T]) runLoad(s *cacheEntry[T], f *entryLoad, signals int64) {
 	defer cancel()
 	next, changed, err := c.loadInstance(ctx, s)
 	if err != nil && !errors.Is(err, agentsvc.CodeNotFound) {
-		c.options.Log.ErrorContext(ctx, "app cannot be loaded", "app", s.key.id, "revision", s.key.revision, "error", err)
+		c.options.Log.ErrorContext(ctx, "app cannot be loaded", "tenant", s.key.id, "revision", s.key.revision, "error", err)
 	}
 
 	s.mu.Lock()
@@ -193,7 +193,7 @@ func (c *Cache[T]) buildWithDeadline(ctx context.Context, s *cacheEntry[T], snap
 func (c *Cache[T]) buildSafely(ctx context.Context, snap *tenancy.Snapshot) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.options.Log.ErrorContext(ctx, "panic while building an app", "app", snap.App.ID, "panic", p, "stack", string(debug.Stack()))
+			c.options.Log.ErrorContext(ctx, "panic while building an app", "tenant", snap.App.ID, "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
@@ -203,6 +203,6 @@ func (c *Cache[T]) buildSafely(ctx context.Context, snap *tenancy.Snapshot) (val
 // closeValue closes a value that is no longer used. An error is only logged, since no caller waits for it.
 func (c *Cache[T]) closeValue(id db.ID, value T) {
 	if err := value.Close(); err != nil {
-		c.options.Log.Error("close an app's old runtime", "app", id, "error", err)
+		c.options.Log.Error("close an app's old runtime", "tenant", id, "error", err)
 	}
 }

@@ -31,6 +31,7 @@ type Receiver struct {
 	Format    string // the format of its notifications, or FormatStanding
 	Value     string // sealed address and credentials, base64
 	MasterKey string // id of the master key that wraps the value's key
+	FromStart bool   // [Store.Set] registers it for all events of the task, also of one that has ended; not stored
 
 	State        State
 	DeliveredSeq int64  // sequence of the last event delivered to it
@@ -76,9 +77,9 @@ func New(d *db.DB, tenant db.ID, audit audit.Target) *Store {
 	return &Store{d.Tenant(tenant), string(tenant), audit}
 }
 
-// Set registers a receiver for the events of its task from now on. One with the same id is replaced and keeps
-// its position if it is open. It returns [agentsvc.ErrNotFound] if there is no such task, and [ErrTooMany].
-// The audit entries are written in the same transaction.
+// Set registers a receiver for the events of its task from now on, or from the first one. One with the same id is
+// replaced and keeps its position if it is open. It returns [agentsvc.ErrNotFound] if there is no such task, and
+// [ErrTooMany]. The audit entries are written in the same transaction.
 func (s *Store) Set(ctx context.Context, r Receiver, entries ...audit.Entry) error {
 	var n, others int64
 	var there bool
@@ -90,13 +91,14 @@ func (s *Store) Set(ctx context.Context, r Receiver, entries ...audit.Entry) err
 	// explains a refusal. A receiver of a task that has ended is done at once.
 	b.Exec(&n, `INSERT INTO receiver (tenant, task, id, form, value, master_key, state, told, attempts, failing_since, due_at, holder, until, error, created_at)
 		SELECT t.tenant, t.id, CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS TEXT),
-			CASE WHEN t.state IN ('completed', 'failed', 'cancelled', 'rejected') THEN 'done' ELSE 'open' END, t.seq, 0, 0, stoa_now(), '', 0, '', stoa_now()
+			CASE WHEN NOT $9 AND t.state IN ('completed', 'failed', 'cancelled', 'rejected') THEN 'done' ELSE 'open' END,
+			CASE WHEN $9 THEN 0 ELSE t.seq END, 0, 0, stoa_now(), '', 0, '', stoa_now()
 		FROM task t WHERE t.tenant = $1 AND t.id = $2 AND (SELECT COUNT(*) FROM receiver o WHERE o.tenant = $1 AND o.task = $2 AND o.id <> $3 AND o.form <> $8) < $7
 		ON CONFLICT (tenant, task, id) DO UPDATE SET form = excluded.form, value = excluded.value, master_key = excluded.master_key,
 			told = CASE WHEN receiver.state = 'open' THEN receiver.told ELSE excluded.told END,
 			state = CASE WHEN receiver.state = 'open' THEN 'open' ELSE excluded.state END,
 			attempts = 0, failing_since = 0, due_at = excluded.due_at, holder = '', until = 0, error = ''`,
-		s.tenant, string(r.Task), r.rowID(), r.Format, r.Value, r.MasterKey, MaxPerTask, FormatStanding)
+		s.tenant, string(r.Task), r.rowID(), r.Format, r.Value, r.MasterKey, MaxPerTask, FormatStanding, r.FromStart)
 	err := s.writeWithAudit(ctx, &b, r, entries, func() error { return s.h.Do(ctx, &b) })
 	switch {
 	case err != nil:

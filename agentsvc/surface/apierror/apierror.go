@@ -17,6 +17,7 @@ import (
 	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/task"
 	"stoa/ratelimit"
+	"stoa/tenancy/db"
 )
 
 // Errors that routes of any protocol may return.
@@ -27,7 +28,7 @@ var (
 	ErrNoPush = agentsvc.NewError(codeNoPush, "push notifications are not supported")
 	// ErrStopping says that the server ends its streams; the client should reconnect, and reaches another process then.
 	ErrStopping = agentsvc.NewError(agentsvc.CodeUnavailable, "the server stops, come back")
-	// ErrNotReady says that requests should go to another process.
+	// ErrNotReady says that requests should go to another process. See [NewNotReadyError].
 	ErrNotReady = agentsvc.NewError(agentsvc.CodeUnavailable, "the service is not ready")
 	// ErrNoPath says that no route has the path.
 	ErrNoPath = agentsvc.NewError(codeNoPath, "there is nothing at this path")
@@ -40,6 +41,18 @@ var (
 	// ErrOrigin is for a handshake, or a request that writes, from a page of an origin that may not call.
 	ErrOrigin = agentsvc.NewError(CodeForeignPage, "pages of this origin may not call here")
 )
+
+// NewNotReadyError returns an error that matches [ErrNotReady] and shows why the process is not ready.
+func NewNotReadyError(cause error) error {
+	reason := "it is stopping"
+	switch {
+	case errors.Is(cause, db.ErrDiskFull):
+		reason = db.ErrDiskFull.Error()
+	case IsUnavailable(cause):
+		reason = db.ErrUnreachable.Error()
+	}
+	return &agentsvc.Error{Code: agentsvc.CodeUnavailable, Message: ErrNotReady.Error() + ": " + reason, Err: errors.Join(ErrNotReady, cause)}
+}
 
 // NewMethodError returns a 405 error.
 func NewMethodError(method string) error {
@@ -54,6 +67,7 @@ func NewTooManyError(what string, allowed int) error {
 // These texts replace those of errors that must not reach the caller.
 const (
 	TextInternal    = "internal error; the operator finds it in the log by its request_id"
+	textDiskFull    = "the disk of the server's database is full: the operator has to make space"
 	textUnavailable = "the service cannot answer at present, try again shortly"
 )
 
@@ -77,13 +91,16 @@ type Response struct {
 	CredentialShown bool
 }
 
-// Classify returns the response for err: of the first [*agentsvc.Error] in its chain, else of an invalid configuration,
+// Classify returns the response for err: of a full disk, else of the first [*agentsvc.Error] in its chain, else of an invalid configuration,
 // else "unavailable" if a dependency did not answer, else "internal" with a fixed text, so that nothing internal reaches
 // the caller.
 func Classify(err error) Response {
 	e := &agentsvc.Error{Code: codeInternal, Message: TextInternal}
 	var invalidConfig *document.Error
 	switch {
+	// Before the errors of the domain: a store may have joined a more general one.
+	case errors.Is(err, db.ErrDiskFull) && !errors.Is(err, ErrNotReady):
+		e = &agentsvc.Error{Code: agentsvc.CodeUnavailable, Message: textDiskFull}
 	case errors.As(err, &e):
 	case errors.As(err, &invalidConfig):
 		v := newResponse(&agentsvc.Error{Code: agentsvc.CodeInvalid, Message: "the configuration is not valid"})

@@ -92,6 +92,18 @@ func (g *PageGuard) CheckRequest(requestHost string, header func(name string) st
 	return errForeignPage
 }
 
+// CheckAction is CheckRequest for a request that acts whatever its method is. The browser names no origin for a GET that
+// a page makes without a script, as for an image, so no list of origins can allow it.
+func (g *PageGuard) CheckAction(requestHost string, header func(name string) string, named bool) error {
+	if err := g.CheckRequest(requestHost, header, named); err != nil || g.allowAll || header == nil {
+		return err
+	}
+	if site := header("Sec-Fetch-Site"); header("Origin") == "" && (site == "cross-site" || site == "same-site") {
+		return errForeignPage
+	}
+	return nil
+}
+
 // isOwnHost reports whether host, as normalizeHost returns it, is this server's. A request without a host does not come
 // from a browser. If the server listens at every address, any IP address is accepted: behind a forwarded port, such as
 // a container's, it does not know its address, and only a name can be rebound.

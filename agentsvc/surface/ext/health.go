@@ -106,8 +106,8 @@ func (h *healthChecker) handleHealth(w http.ResponseWriter, r *http.Request) err
 // handleReady answers 200 with the process's role while it may receive requests, else 503.
 func (h *healthChecker) handleReady(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Cache-Control", "no-store")
-	if h.checkReady(r.Context()) != nil {
-		return apierror.ErrNotReady
+	if err := h.checkReady(r.Context()); err != nil {
+		return apierror.NewNotReadyError(err)
 	}
 	return response.WriteJSON(w, http.StatusOK, readyRecord{Status: "ready", Role: h.options.Role})
 }

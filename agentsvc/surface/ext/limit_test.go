@@ -29,6 +29,8 @@ llms:
     script:
       - when: {text: "^pay$"}
         then: [{call: {tool: pay, arguments: {expression: "1+1"}}}]
+      - when: {text: "^ask$"}
+        then: [{ask: "Which city?"}]
       - then: [{say: "You said: {{text}}"}]
         usage: {input_tokens: 30, output_tokens: 12}
 tools:
@@ -47,7 +49,7 @@ rate_limiting:
 func newLimitedFixture(t *testing.T, scope, backend, limits string) (h *surfacetest.Fixture, alice, bob testCaller) {
 	t.Helper()
 	h = surfacetest.New(t, surfacetest.Options{}, func(h *surfacetest.Fixture) []surface.Route {
-		return slices.Concat(ext.Routes(ext.Options{}), tenantapi.Routes(), admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.Issuer, DB: h.DB, DeadLetters: h.DeadLetters}))
+		return slices.Concat(ext.Routes(ext.Options{}), tenantapi.Routes(h.Apps), admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.Issuer, DB: h.DB, DeadLetters: h.DeadLetters}))
 	})
 	for _, name := range []string{"alice", "bob"} {
 		h.CreateApp(t, name, fmt.Sprintf(limitedConfig, scope, backend, limits))
@@ -171,23 +173,75 @@ func TestNoLimits(t *testing.T) {
 	}
 }
 
-// TestLimitOfSessions checks that each session is counted separately, and calls without a session under their user.
+// TestLimitOfSessions checks that each session is counted separately, from its opening message on, and that a message
+// without a context begins a session.
 func TestLimitOfSessions(t *testing.T) {
 	t.Parallel()
 	waitForStableDay(t)
 	_, alice, _ := newLimitedFixture(t, "session", "memory", "[{type: count, window: day, limit: 2}]")
-	in := func(session string) string {
-		return `{"message": {"role": "user", "context_id": "` + session + `", "parts": [{"type": "text", "text": "hello"}]}}`
+	in := func(session, text string) string {
+		return `{"message": {"role": "user", ` + session + ` "parts": [{"type": "text", "text": "` + text + `"}]}}`
 	}
+	named := `"context_id": "a",`
+	first := alice.sendRPC(t, "message:send", in("", "hello")).parseTask(t)
+	second := alice.sendRPC(t, "message:send", in("", "ask")).parseTask(t)
 	for i, step := range []struct {
-		params string
-		status int
+		params    string
+		status    int
+		remaining string
 	}{
-		{in("a"), 200}, {in("a"), 200}, {in("a"), 429}, {in("b"), 200}, {newMessageParams("hello", ""), 200}, {newMessageParams("hello", ""), 200}, {newMessageParams("hello", ""), 429}, {in("b"), 200},
+		{in(`"context_id": "`+first.ContextID+`",`, "hello"), 200, "0"},
+		{in(`"context_id": "`+first.ContextID+`",`, "hello"), 429, "0"},
+		{in(`"task_id": "`+second.TaskID+`",`, "Rome"), 200, "0"}, // the task's session
+		{in(`"context_id": "`+second.ContextID+`",`, "hello"), 429, "0"},
+		{in(named, "hello"), 200, "1"}, {in(named, "hello"), 200, "0"}, {in(named, "hello"), 429, "0"},
+		{in("", "hello"), 200, "1"}, {in("", "hello"), 200, "1"}, {in("", "hello"), 200, "1"},
 	} {
-		if got := alice.sendRPC(t, "message:send", step.params); got.status != step.status {
-			t.Errorf("step %d: %d, want %d: %s", i, got.status, step.status, got.body)
+		if got := alice.sendRPC(t, "message:send", step.params); got.status != step.status || got.remaining != step.remaining {
+			t.Errorf("step %d: %d with %q left, want %d with %q: %s", i, got.status, got.remaining, step.status, step.remaining, got.body)
 		}
+	}
+}
+
+// sentTask is the task of a response.
+type sentTask struct {
+	TaskID    string `json:"task_id"`
+	ContextID string `json:"context_id"`
+}
+
+func (a limitAnswer) parseTask(t *testing.T) sentTask {
+	t.Helper()
+	var out struct{ Result sentTask }
+	if err := json.Unmarshal([]byte(a.body), &out); err != nil || out.Result.ContextID == "" {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	return out.Result
+}
+
+// TestLimitOfSessionTokens checks that the tokens of a session's opening message count in the session.
+func TestLimitOfSessionTokens(t *testing.T) {
+	t.Parallel()
+	waitForStableDay(t)
+	_, alice, _ := newLimitedFixture(t, "session", "memory", "[{type: token, window: day, limit: 100}]")
+	opened := alice.sendRPC(t, "message:send", newMessageParams("hello", "")).parseTask(t)
+	nowhere := `{"message": {"role": "user", "context_id": "` + opened.ContextID + `", "task_id": "01a00000-0000-7000-8000-000000000000", "parts": [{"type": "text", "text": "hello"}]}}`
+	surfacetest.WaitUntil(t, "42 tokens are used, and 42 are reserved", func() bool { return alice.sendRPC(t, "message:send", nowhere).remaining == "16" })
+}
+
+// TestLimitOfAnonymousCallers checks that callers without a credential are one user, and that the refusal says so.
+func TestLimitOfAnonymousCallers(t *testing.T) {
+	t.Parallel()
+	waitForStableDay(t)
+	h := surfacetest.New(t, surfacetest.Options{Default: fmt.Sprintf(limitedConfig, "user", "memory", "[{type: count, window: day, limit: 1}]")}, func(*surfacetest.Fixture) []surface.Route {
+		return ext.Routes(ext.Options{})
+	})
+	c := testCaller{h, ""}
+	if got := c.sendRPC(t, "message:send", newMessageParams("hello", "")); got.status != 200 {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	const want = "limit reached: 1 call a day per user (all callers without a credential are one user), try again in"
+	if got := c.sendRPC(t, "message:send", newMessageParams("hello", "")); got.status != 429 || !strings.Contains(got.body, want) {
+		t.Errorf("%d %s", got.status, got.body)
 	}
 }
 
@@ -283,7 +337,7 @@ func TestOperatorsLimits(t *testing.T) {
 	}
 	setRate := func(rate string) {
 		t.Helper()
-		if resp, body := h.Do(t, http.MethodPut, "/admin/apps/carol", surfacetest.Secret, `{"limits": {"rate": `+rate+`}}`); resp.StatusCode != 200 {
+		if resp, body := h.Do(t, http.MethodPatch, "/admin/apps/carol", surfacetest.Secret, `{"limits": {"rate": `+rate+`}}`); resp.StatusCode != 200 {
 			t.Fatalf("%d %s", resp.StatusCode, body)
 		}
 	}
@@ -336,7 +390,7 @@ func TestOperatorsLimitsAreChecked(t *testing.T) {
 		{rate(`"per": "agent", "agent": "a b"`), "limits.rate[0].agent"},
 		{rate(`"per": "app"`) + "," + rate(`"per": "app", "limit": 2`), "limits.rate[1]"},
 	} {
-		resp, body := h.Do(t, http.MethodPut, "/admin/apps/alice", surfacetest.Secret, `{"limits": {"rate": [`+tt.rate+`]}}`)
+		resp, body := h.Do(t, http.MethodPatch, "/admin/apps/alice", surfacetest.Secret, `{"limits": {"rate": [`+tt.rate+`]}}`)
 		if resp.StatusCode != 400 || !strings.Contains(body, `"field":"`+tt.field+`"`) {
 			t.Errorf("%s is answered %d %s; want 400 and %s", tt.rate, resp.StatusCode, body, tt.field)
 		}

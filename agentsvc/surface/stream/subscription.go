@@ -83,7 +83,7 @@ func Open(ctx context.Context, o Options, start func(ctx context.Context) (agent
 
 // WaitSettled reads events until the task has ended or waits for input, timeout has passed, or the server ends its
 // streams, and returns the task as it is by then. If there is no memory for more events it returns the task early. It
-// closes f.
+// closes s.
 func (s *Subscription) WaitSettled(timeout time.Duration) (agentsvc.Task, error) {
 	defer s.Close()
 	t := s.Task
@@ -113,7 +113,7 @@ func (s *Subscription) WaitSettled(timeout time.Duration) (agentsvc.Task, error)
 	return t, nil
 }
 
-// WriteEvents passes each event of f, encoded by d, to write together with its sequence (0 for a delta), and closes f.
+// WriteEvents passes each event of s, encoded by d, to write together with its sequence (0 for a delta), and closes s.
 // It returns nil at the end of the events, ErrStreamsEnding if the server ends them, ErrClientGone if the client
 // disconnected or write failed, the reason if the client's access was revoked, and else the error of the log.
 //

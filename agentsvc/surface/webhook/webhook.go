@@ -1,11 +1,12 @@
 // Package webhook implements the endpoints through which other services start agents (docs/triggers.md): a delivery
-// to /webhooks/{webhook} is verified by its signature and becomes a message to the agent whose trigger has that
-// path. GET /triggers shows an app's operators its webhooks and schedules.
+// to the path of an agent's trigger, by default /webhooks/ and the agent's name, is verified by its signature and becomes
+// a message to that agent. GET /triggers shows an app's operators its webhooks and schedules.
 //
 // A delivery passes through handleDelivery: find the webhook, verify the signature while the body is read, build
-// the message from the body, submit it under the delivery's key, and answer with the outcome. The key makes a
-// repeated delivery answer with the task of the first one. The caller of a delivery has no credential: it acts as
-// the trigger's own owner (trigger.TaskOwner), only after the signature is verified.
+// the message from the body, submit it under the delivery's key, and answer with the outcome. The key follows from
+// the id that the sender gave the delivery; it makes a repeated one answer with the task of the first one. The caller
+// of a delivery has no credential: it acts as the trigger's own owner (trigger.TaskOwner), only after the signature is
+// verified.
 //
 // wire.go holds the response types, callback.go encodes what is posted to a callback URL, triggers.go lists the
 // triggers.
@@ -21,8 +22,6 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/response"
-	"stoa/agentsvc/task"
-	"stoa/agentsvc/trigger"
 	"stoa/authz"
 	"stoa/tenancy/db"
 )
@@ -36,8 +35,8 @@ type Options struct {
 	OnDelivery func(app, outcome string)
 }
 
-// Routes returns the endpoints. A webhook has one path and several methods; whether its configuration allows the
-// method is checked by findWebhook.
+// Routes returns the endpoints. A webhook has one path, which may be any that no route has, and several methods; whether
+// its configuration allows the method is checked by findWebhook.
 func Routes(o Options) []surface.Route {
 	if o.OnDelivery == nil {
 		o.OnDelivery = func(string, string) {}
@@ -46,7 +45,7 @@ func Routes(o Options) []surface.Route {
 	routes := []surface.Route{{Method: http.MethodGet, Pattern: "/triggers", Kind: surface.Tenant, Scope: authz.TasksRead, Query: []string{}, Serve: h.handleListTriggers}}
 	// Signed routes skip the credential check: the handler verifies the signature. NoDeadline: a webhook may be
 	// configured to wait for its result.
-	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch} {
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodGet} {
 		routes = append(routes, surface.Route{Method: method, Pattern: "/webhooks/{webhook}", Kind: surface.Tenant, Signed: true, NoDeadline: true, Serve: h.handleDelivery})
 	}
 	return routes
@@ -80,7 +79,7 @@ func (h handler) handleDelivery(w http.ResponseWriter, r *http.Request) error {
 
 // findWebhook returns the app's webhook of the path. It returns [apierror.ErrNoWebhook], or a 405 error and sets Allow.
 func findWebhook(w http.ResponseWriter, r *http.Request, v *surface.Request) (*runtime.Webhook, error) {
-	hook := v.Runtime.Webhooks()["/webhooks/"+surface.PathParam(r, "webhook")]
+	hook := v.Runtime.Webhooks()[v.Path()]
 	switch {
 	case hook == nil:
 		return nil, apierror.ErrNoWebhook
@@ -91,23 +90,13 @@ func findWebhook(w http.ResponseWriter, r *http.Request, v *surface.Request) (*r
 	return hook, nil
 }
 
-// submitDelivery verifies a delivery, builds the message and submits it; repeated reports that the delivery was
-// accepted before. The message is built inside the callback of submitOnce, so that a repeated delivery is found
-// first and answered with its task also if the webhook's template has changed since.
+// submitDelivery verifies a delivery and submits its message; repeated reports that the delivery was accepted before.
 func submitDelivery(r *http.Request, v *surface.Request, hook *runtime.Webhook) (t agentsvc.Task, repeated bool, err error) {
-	id, body, err := receiveDelivery(r, v, hook)
+	d, err := receiveDelivery(r, v, hook)
 	if err != nil {
 		return t, false, err
 	}
-	return submitOnce(r.Context(), v, hook, trigger.DeliveryKey(id, body), func(sub *task.Submission) error {
-		text, err := hook.Input.BuildMessage(r.Context(), r.Header.Get("Content-Type"), body)
-		if err != nil {
-			return err
-		}
-		sub.Message.Parts, sub.Message.Metadata = []agentsvc.Part{agentsvc.TextPart(text)}, map[string]any{"trigger": "webhook"}
-		sub.Receiver, err = newCallbackReceiver(v, hook, callbackFormat, r.Header.Get("Content-Type"), body)
-		return err
-	})
+	return submitOnce(r.Context(), v, hook, d)
 }
 
 // deliveryOutcome returns the outcome of a delivery, one of those that Options.OnDelivery lists.

@@ -252,11 +252,30 @@ func TestF16Disk(t *testing.T) {
 	if statusOf(reported) != http.StatusServiceUnavailable {
 		t.Errorf("a call on a full disk is answered %v", reported)
 	}
+	if reported == nil || !strings.Contains(reported.Error(), "disk") {
+		t.Errorf("the error does not name the disk: %v", reported)
+	}
+	readyStatus := func() (int, string) {
+		a, err := n.doRequest(t.Context(), http.MethodGet, "/ready", nil)
+		c.requireNoError(err)
+		return a.status, string(a.body)
+	}
+	c.waitWithin(6*time.Second, "the process is not ready because of the disk", func() bool {
+		status, body := readyStatus()
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "disk")
+	})
 	c.requireNoError(os.Remove(ballast))
 	took := c.waitWithin(10*time.Second, "calls are answered again", func() bool {
 		_, err := n.sendMessage(t.Context(), message{text: "hi"})
 		return err == nil
 	})
+	c.waitWithin(20*time.Second, "the process is ready again", func() bool {
+		status, _ := readyStatus()
+		return status == http.StatusOK
+	})
+	if lines := strings.Count(n.Output(), "the disk of the database is full: what writes fails"); lines != 1 {
+		t.Errorf("the log names the full disk %d times, want once:\n%s", lines, n.filteredOutput())
+	}
 	reportf(t, "%d calls were acknowledged until the disk was full; answers %v after there was space", len(sent), took.Round(time.Millisecond))
 	sent[stored.TaskID] = message{text: "hello before"}
 	for id, m := range sent {

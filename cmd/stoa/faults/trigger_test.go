@@ -135,7 +135,7 @@ type deliveryResponse struct {
 	Status string `json:"status"`
 }
 
-// sendDelivery sends a signed delivery to the webhook of an app.
+// sendDelivery sends a signed delivery to the webhook of an app. Its id follows from the body.
 func (c *client) sendDelivery(ctx context.Context, app string, body map[string]any) (out deliveryResponse, err error) {
 	raw, err := json.Marshal(body)
 	if err != nil {
@@ -143,7 +143,8 @@ func (c *client) sendDelivery(ctx context.Context, app string, body map[string]a
 	}
 	mac := hmac.New(sha256.New, []byte(hookSecret))
 	mac.Write(raw)
-	a, err := c.doRequest(ctx, http.MethodPost, "/apps/"+app+"/webhooks/hooked", body, "X-Webhook-Signature", hex.EncodeToString(mac.Sum(nil)))
+	signature := hex.EncodeToString(mac.Sum(nil))
+	a, err := c.doRequest(ctx, http.MethodPost, "/apps/"+app+"/webhooks/hooked", body, "X-Webhook-Signature", signature, "Idempotency-Key", signature)
 	if err == nil && a.status/100 != 2 {
 		err = a.decodeInto(nil)
 	}

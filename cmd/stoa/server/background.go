@@ -43,7 +43,7 @@ type backgroundConfigs struct {
 // derivedConfig is what background work reads of a configuration. It is immutable.
 type derivedConfig struct {
 	generation int64
-	crons      map[string]*trigger.Cron // by agent
+	crons      map[string]*trigger.Cron // by agent; nil if one of them is invalid
 	retention  retention.Policy         // of the configuration, without the plan's
 }
 
@@ -57,22 +57,21 @@ func newBackgroundConfigs(apps *tenancy.Service, mine *DefaultApp, b *billing.Se
 
 // loadSchedules returns the schedules of an app's current revision, at the app's generation. The scheduler calls it when
 // the generation has changed: a new revision's schedules replace the stored ones, and a schedule that the revision no
-// longer has is not started. An app that is suspended, or whose configuration does not load, has no schedules until its
-// next change.
+// longer has is not started. An app that is suspended has no schedules. Those of an app whose configuration does not load
+// are unknown, see [trigger.AppSchedules].
 func (c *backgroundConfigs) loadSchedules(ctx context.Context, id db.ID) (trigger.AppSchedules, error) {
 	s, err := c.apps.LoadSnapshot(ctx, id, 0)
 	if err != nil {
 		return trigger.AppSchedules{}, err
 	}
-	none := trigger.AppSchedules{Generation: s.App.Generation, Crons: map[string]*trigger.Cron{}}
 	// The default app is always active.
 	if id != tenancy.DefaultID && s.App.Status != tenancy.Active {
-		return none, nil
+		return trigger.AppSchedules{Generation: s.App.Generation, Crons: map[string]*trigger.Cron{}}, nil
 	}
 	d, err := c.derive(s)
 	if err != nil {
-		c.log.Warn("the schedules of an app do not run: its configuration does not load", "app", s.App.Name)
-		return none, nil //nolint:nilerr // a caller of the app gets the error
+		c.log.Warn("the schedules of an app stay as they are: its configuration does not load", "app", s.App.Name)
+		return trigger.AppSchedules{Generation: s.App.Generation}, nil //nolint:nilerr // a caller of the app gets the error
 	}
 	return trigger.AppSchedules{Generation: d.generation, Crons: d.crons}, nil
 }
@@ -110,9 +109,10 @@ func (c *backgroundConfigs) derive(s *tenancy.Snapshot) (derivedConfig, error) {
 	if err != nil {
 		return derivedConfig{}, err
 	}
-	crons := trigger.ConfiguredCrons(cfg, func(agent string, err error) {
-		c.log.Warn("a schedule does not run", "app", s.App.Name, "agent", agent, "error", err)
-	})
+	crons, err := trigger.ConfiguredCrons(cfg)
+	if err != nil {
+		c.log.Warn("the schedules of an app stay as they are", "app", s.App.Name, "error", err)
+	}
 	d := derivedConfig{s.App.Generation, crons, retention.ReadPolicy(cfg)}
 	c.mu.Lock()
 	defer c.mu.Unlock()

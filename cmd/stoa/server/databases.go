@@ -56,8 +56,7 @@ func openStorage(ctx context.Context, o Options, t telemetry, c *closers) (s Sto
 	if s.keyring, err = s.secrets.openKeyring(); err != nil {
 		return s, err
 	}
-	// Every process migrates at its start. Concurrent starts are serialised by the migration's lock.
-	if err := MigrateSchema(ctx, s.DB, o.Settings.Database.MigrateURL); err != nil {
+	if err := prepareSchema(ctx, s.DB, o.Settings.Database); err != nil {
 		return s, err
 	}
 	s.Quota = quota.New(s.DB, quota.Options{
@@ -112,6 +111,49 @@ func openRateCounts(o Options, d *db.DB, c *closers) (*ratelimit.Backends, error
 		c.add(client.Close)
 	}
 	return ratelimit.NewBackends(d, client, o.Log), nil
+}
+
+// prepareSchema migrates the schema if it is behind, or if the serving login may not use it, unless settings exclude that.
+// A login that owns nothing therefore starts on a schema that is up to date. Concurrent starts are serialised by the
+// migration's lock.
+func prepareSchema(ctx context.Context, d *db.DB, settings DatabaseSettings) error {
+	gap, err := findSchemaGap(ctx, d)
+	if err != nil || gap == "" {
+		return err
+	}
+	if settings.NoMigrate {
+		return fmt.Errorf("%s; with --no-migrate this process does not change that: run stoa migrate up as the login that owns the tables, then start again", gap)
+	}
+	if err := MigrateSchema(ctx, d, settings.MigrateURL); err != nil {
+		return fmt.Errorf("%s: %w", gap, err)
+	}
+	if gap, err = findSchemaGap(ctx, d); err == nil && gap != "" {
+		err = errors.New(gap)
+	}
+	return err
+}
+
+// findSchemaGap returns what keeps this version from serving on the schema of d with d's own login, "" if nothing does.
+func findSchemaGap(ctx context.Context, d *db.DB) (gap string, err error) {
+	err = d.ChangeSchema(ctx, "", func(s *sql.DB) error {
+		if d.Engine() == db.Postgres {
+			if has, err := migrations.HasRoles(ctx, s); err != nil || !has {
+				gap = "the login of the database may not act under the roles stoa_tenant and stoa_platform (stoa migrate roles prints the SQL)"
+				return err
+			}
+		}
+		status, err := migrations.ReadStatus(ctx, string(d.Engine()), s)
+		switch {
+		case err != nil || status.IsCurrent():
+			return err
+		case status.Dirty:
+			gap = fmt.Sprintf("migration %d of %d was cut off, or another process is executing it", status.Current, status.Latest)
+		default:
+			gap = fmt.Sprintf("the schema is at %d of %d", status.Current, status.Latest)
+		}
+		return nil
+	})
+	return gap, err
 }
 
 // MigrateSchema migrates the schema of d to this version. On PostgreSQL it logs in at the URL as, or with d's own

@@ -25,9 +25,11 @@ type listeners struct {
 // drain stops the process without losing a request or a run. The steps are ordered:
 //
 //   - Responses ask clients to open a new connection for the next request, and /ready reports 503 until the load
-//     balancers have stopped sending requests (at most --drain-delay).
-//   - The worker pools start no more runs. They wait for the running ones until --shutdown-timeout is over, stop the
-//     rest and release their leases, so that another process continues these runs without a lost attempt.
+//     balancers have stopped sending requests (at most --drain-delay). A turn that still arrives starts here at once,
+//     or is refused; a web process leaves it to the workers.
+//   - The worker pools accept no more turns, which are refused with 503, and start no more runs. They wait for the
+//     running ones until --shutdown-timeout is over, stop the rest and release their leases, so that another process
+//     continues these runs without a lost attempt.
 //   - Streams end with a hint to reconnect, and the HTTP and gRPC servers close within closeGrace.
 //   - The signals that announce the released runs are flushed.
 //
@@ -41,6 +43,9 @@ func (s *Server) drain(ctx, aborted context.Context, l listeners) error {
 	l.frontend.Drain()
 	if l.grpc != nil {
 		l.grpc.Drain()
+	}
+	for _, p := range s.Execution.pools() {
+		p.BeginDrain()
 	}
 	s.network.drainer.awaitBalancers(aborted, s.Settings.Shutdown.DrainDelay)
 	var work errgroup.Group

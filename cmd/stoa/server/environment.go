@@ -1,9 +1,11 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/kelseyhightower/envconfig"
@@ -16,8 +18,28 @@ func lookupEnv(name string) (string, bool) {
 	return v, v != ""
 }
 
+// Names of the variables with addresses that may contain a password.
+const (
+	DatabaseName        = "STOA_DATABASE"
+	MigrateDatabaseName = "STOA_MIGRATE_DATABASE"
+	redisName           = "STOA_REDIS"
+)
+
+// FindURL returns given if that is set, else the value of the variable name, else the content of the file that NAME_FILE
+// names, else fallback.
+func FindURL(given, name, fallback string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	found, err := readSecret(name)
+	return cmp.Or(found, fallback), err
+}
+
+// secretLine matches a line of a file like the one that a server on SQLite writes (writeSecrets).
+var secretLine = regexp.MustCompile(`(?m)^\s*(STOA_[A-Z_]+)=`)
+
 // readSecret returns the secret from the environment, or from the file that NAME_FILE names, without surrounding
-// white space. It returns "" if neither is set.
+// white space. It returns "" if neither is set. The file has the secret alone, or lines NAME=value of several.
 func readSecret(name string) (string, error) {
 	if v, ok := lookupEnv(name); ok {
 		return v, nil
@@ -30,7 +52,17 @@ func readSecret(name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s_FILE: %w", name, err)
 	}
-	return strings.TrimSpace(string(raw)), nil
+	text := strings.TrimSpace(string(raw))
+	if lines := secretLine.FindAllStringSubmatch(text, -1); lines != nil {
+		if value := findSecretValue(text, name); value != "" {
+			return value, nil
+		}
+		return "", fmt.Errorf("%s_FILE: %s has a line for %s, and none for %s", name, path, lines[0][1], name)
+	}
+	if text == "" {
+		return "", fmt.Errorf("%s_FILE: %s is empty", name, path)
+	}
+	return text, nil
 }
 
 // envError replaces envconfig's error, which contains the variable's value, by one that only names the variable.

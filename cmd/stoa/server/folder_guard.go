@@ -23,7 +23,7 @@ func newFolderGuard(o Options, d *db.DB) (*grant.Guard, error) {
 		private = append(private, filepath.Join(home, ".env"))
 	}
 	// Secrets that are read from files (readSecret).
-	for _, name := range []string{AdminSecretName, MasterKeyName, MetricsTokenName, StripeKeyName, WebhookSecretName, NotificationSecretName} {
+	for _, name := range []string{AdminSecretName, MasterKeyName, MetricsTokenName, StripeKeyName, WebhookSecretName, NotificationSecretName, DatabaseName, MigrateDatabaseName, redisName} {
 		if path, ok := lookupEnv(name + "_FILE"); ok {
 			private = append(private, path)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"stoa/agentsvc/surface"
 	"stoa/cmd/stoa/server/otlp"
+	"stoa/tenancy/db"
 )
 
 // NewLogger returns the logger of a process of this version and a function that closes it. It writes lines to
@@ -75,8 +76,16 @@ func (h correlatingHandler) Enabled(ctx context.Context, level slog.Level) bool 
 	return level >= h.level && h.Handler.Enabled(ctx, level)
 }
 
-// Handle implements [slog.Handler].
+// Handle implements [slog.Handler]. While the database does not work, the lines about what fails because of that are at
+// debug level: the database's own line is the one to read, and others would be written several times a second.
 func (h correlatingHandler) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelWarn && isConsequence(r) {
+		if h.level > slog.LevelDebug {
+			return nil
+		}
+		r = r.Clone()
+		r.Level = slog.LevelDebug
+	}
 	if details := contextAttrs(ctx); len(details) > 0 {
 		written := slices.Clip(h.keys)
 		r.Attrs(func(a slog.Attr) bool { written = append(written, a.Key); return true })
@@ -89,6 +98,17 @@ func (h correlatingHandler) Handle(ctx context.Context, r slog.Record) error {
 		}
 	}
 	return h.Handler.Handle(ctx, r)
+}
+
+// isConsequence reports whether r is about an error that an outage of the database has caused. The line about the outage
+// itself has the plain cause.
+func isConsequence(r slog.Record) (found bool) {
+	r.Attrs(func(a slog.Attr) bool {
+		err, ok := a.Value.Any().(error)
+		found = ok && db.IsOutage(err)
+		return !found
+	})
+	return found
 }
 
 // WithAttrs implements [slog.Handler]. slices.Clip keeps handlers that were derived from the same one from sharing an

@@ -3,11 +3,15 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
 
 	"go.opentelemetry.io/otel/trace"
+
+	"stoa/tenancy/db"
 )
 
 // TestCorrelated checks that a record identifies what it belongs to, once, and that its text cannot forge further
@@ -34,5 +38,19 @@ func TestCorrelated(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestConsequences checks that lines about what an outage of the database causes are at debug level, and others are not.
+func TestConsequences(t *testing.T) {
+	t.Parallel()
+	for level, want := range map[slog.Level]int{slog.LevelInfo: 1, slog.LevelDebug: 2} {
+		var out bytes.Buffer
+		log := slog.New(correlatingHandler{Handler: newLineHandler(&out, "json", level), level: level})
+		log.Warn("the queue cannot be read", "error", fmt.Errorf("claim: %w", db.ErrUnreachable))
+		log.Warn("the queue cannot be read", "error", errors.New("a mistake"))
+		if got := strings.Count(out.String(), "\n"); got != want {
+			t.Errorf("at level %v there are %d lines, want %d: %s", level, got, want, out.String())
+		}
 	}
 }

@@ -137,7 +137,10 @@ func FindAdminSecret() (string, error) {
 	if secret != "" || err != nil {
 		return firstSecret(secret), err
 	}
-	database, _ := lookupEnv("STOA_DATABASE")
+	database, err := readSecret(DatabaseName)
+	if err != nil {
+		return "", err
+	}
 	name := SecretsFile(database)
 	content, err := os.ReadFile(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -106,7 +106,7 @@ func (c *closers) close() error {
 }
 
 // New constructs everything but the HTTP listener. If a step fails, it closes what the earlier steps opened. The order
-// is the order of dependency. Every process migrates the schema at its start.
+// is the order of dependency. A process whose schema is behind migrates it at its start, without --no-migrate.
 func New(ctx context.Context, o Options) (_ *Server, err error) {
 	var c closers
 	defer func() {
@@ -213,7 +213,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, serving func()) erro
 	back, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, gctx := errgroup.WithContext(back)
-	for _, run := range s.loops() {
+	for _, run := range append(s.loops(), s.newSchedulerLoop(ctx)) {
 		g.Go(func() error { return ignoreCancelled(run(gctx)) })
 	}
 	server := frontend.NewHTTPServer()
@@ -248,14 +248,26 @@ func (s *Server) loops() []func(context.Context) error {
 	all := []func(context.Context) error{
 		s.bus.Run, s.Apps.Run, s.identity.issuer.Run, s.identity.registry.Run, s.identity.apiKeys.Run, x.Runtimes.Run, x.RunPool.Run, x.inMemoryPool.Run, x.runDispatchers,
 		s.Storage.Quota.Run, d.InMemory.RunCleanup, d.Billing.Run, d.Billing.Invoices.Run, s.Exporter.Run, newStorageSampler(s.Storage.DB, s.Apps, d.Billing, s.Log).run,
-		s.NewSweeper(s.Log).Run, audit.NewInspector(s.Apps.Trail, leader.New(s.Storage.DB, "audit", agentsvc.NewID())).Run, idempotency.New(s.Storage.DB, s.Log).Run, s.newScheduler().Run, s.network.gcTuner.Run,
+		s.NewSweeper(s.Log).Run, audit.NewInspector(s.Apps.Trail, leader.New(s.Storage.DB, "audit", agentsvc.NewID())).Run, idempotency.New(s.Storage.DB, s.Log).Run, s.network.gcTuner.Run,
 	}
+	all = append(all, func(ctx context.Context) error { return watchFormerKeys(ctx, s.Storage.DB, s.Storage.keyring, s.Log) })
 	if s.DefaultApp.path != "" {
 		all = append(all, func(ctx context.Context) error {
 			return s.DefaultApp.watchFiles(ctx, s.Settings.Watch, s.Apps, d, s.Log)
 		})
 	}
 	return all
+}
+
+// newSchedulerLoop returns the loop that starts due ticks, which also ends with serving: a stopping process leaves them
+// to the other processes, or to its next start.
+func (s *Server) newSchedulerLoop(serving context.Context) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		defer context.AfterFunc(serving, stop)()
+		return s.newScheduler().Run(ctx)
+	}
 }
 
 // describeServing logs and returns where the server is reached and in which file its admin secret is. Tools wait for

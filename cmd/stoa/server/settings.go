@@ -31,6 +31,7 @@ type Flags struct {
 	Role            *string `enum:"all,web,worker" help:"all, web (answers requests, executes no runs) or worker (executes runs, answers no calls) (all)."`
 	Database        *string `placeholder:"URL" help:"sqlite://PATH, sqlite://:memory: or postgres://... (sqlite://stoa.db)."`
 	MigrateDatabase *string `split_words:"true" placeholder:"URL" help:"The PostgreSQL login that may change the schema, where it differs."`
+	NoMigrate       *bool   `split_words:"true" help:"Never change the schema: refuse to start where it is behind."`
 	Redis           *string `placeholder:"URL" help:"redis://...: signals other processes faster than PostgreSQL alone, and counts calls for limits."`
 	// What agent cards show.
 	PublicGRPC *string `split_words:"true" name:"public-grpc" placeholder:"HOST:PORT" help:"The address for gRPC that cards show (the host of the public URL, and the gRPC port)."`
@@ -104,6 +105,8 @@ type CardSettings struct {
 // DatabaseSettings are the databases of the process; URLs are as given.
 type DatabaseSettings struct {
 	URL, MigrateURL, RedisURL string
+	// NoMigrate makes a process refuse to start on a schema that is behind.
+	NoMigrate bool
 	// AppStoredBytes is what one app may store in the database, 0 = unlimited.
 	AppStoredBytes int64
 }
@@ -157,6 +160,10 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 	if cfg == nil {
 		cfg = config.DefaultConfig(nil)
 	}
+	urls, err := findURLs(line, e.Flags)
+	if err != nil {
+		return Settings{}, err
+	}
 	s := Settings{
 		Role:  firstNonNil(roleAll, line.Role, e.Role),
 		Watch: firstNonNil(false, line.Watch, e.Watch),
@@ -174,9 +181,8 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 			Sign:       firstNonNil(false, line.SignCards, e.SignCards),
 		},
 		Database: DatabaseSettings{
-			URL:            firstNonNil("sqlite://stoa.db", line.Database, e.Database),
-			MigrateURL:     firstNonNil("", line.MigrateDatabase, e.MigrateDatabase),
-			RedisURL:       firstNonNil("", line.Redis, e.Redis),
+			URL: urls[0], MigrateURL: urls[1], RedisURL: urls[2],
+			NoMigrate:      firstNonNil(false, line.NoMigrate, e.NoMigrate),
 			AppStoredBytes: firstNonNil(int64(10)<<30, line.AppStoredBytes, e.AppStoredBytes),
 		},
 		Queue: QueueSettings{
@@ -223,9 +229,24 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 	if firstNonNil(false, line.Studio, e.Studio) {
 		return s, errors.New("--studio is not available yet")
 	}
-	var err error
 	s.Listen.TrustedProxies, err = parsePrefixes(firstNonNil("", line.TrustedProxies, e.TrustedProxies))
 	return s, errors.Join(err, s.checkRanges())
+}
+
+// findURLs returns the addresses of the database, of its migrating login and of Redis. Each may also come from a file,
+// because it may contain a password.
+func findURLs(line, env Flags) (urls [3]string, err error) {
+	for i, u := range []struct {
+		name, fallback string
+		line, env      *string
+	}{
+		{DatabaseName, "sqlite://stoa.db", line.Database, env.Database}, {MigrateDatabaseName, "", line.MigrateDatabase, env.MigrateDatabase}, {redisName, "", line.Redis, env.Redis},
+	} {
+		if urls[i], err = FindURL(firstNonNil("", u.line, u.env), u.name, u.fallback); err != nil {
+			return urls, err
+		}
+	}
+	return urls, nil
 }
 
 // Bounds of the memory for answers and conversations, in MiB. One app may have half of the pool (capacity.Pool), and

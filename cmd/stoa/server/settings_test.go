@@ -1,6 +1,8 @@
 package server
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
@@ -23,6 +25,7 @@ var flagCases = map[string]struct {
 	"Role":                  {"web", func(s Settings) any { return s.Role }, "web"},
 	"Database":              {"sqlite://x.db", func(s Settings) any { return s.Database.URL }, "sqlite://x.db"},
 	"MigrateDatabase":       {"postgres://m", func(s Settings) any { return s.Database.MigrateURL }, "postgres://m"},
+	"NoMigrate":             {"true", func(s Settings) any { return s.Database.NoMigrate }, true},
 	"Redis":                 {"redis://r", func(s Settings) any { return s.Database.RedisURL }, "redis://r"},
 	"PublicURL":             {"https://x.example", func(s Settings) any { return s.Cards.PublicURL }, "https://x.example"},
 	"SignCards":             {"true", func(s Settings) any { return s.Cards.Sign }, true},
@@ -143,5 +146,42 @@ func TestHasPrivateMetrics(t *testing.T) {
 		if got := (Settings{Listen: ListenSettings{Host: c.host, MetricsAddr: c.addr}}).hasPrivateMetrics(); got != c.want {
 			t.Errorf("--host %s --metrics-addr %s: %v, want %v", c.host, c.addr, got, c.want)
 		}
+	}
+}
+
+// TestSecretFiles reads addresses and secrets from files: with the value alone, with lines NAME=value, and with mistakes.
+func TestSecretFiles(t *testing.T) {
+	for _, c := range []struct{ name, content, want, problem string }{
+		{"STOA_DATABASE", "postgres://stoa:secret@db/stoa?application_name=x\n", "postgres://stoa:secret@db/stoa?application_name=x", ""},
+		{"STOA_MIGRATE_DATABASE", "postgres://owner@db/stoa", "postgres://owner@db/stoa", ""},
+		{"STOA_REDIS", "redis://:secret@cache", "redis://:secret@cache", ""},
+		{"STOA_ADMIN_SECRET", "secret\n", "secret", ""},
+		{"STOA_ADMIN_SECRET", "STOA_MASTER_KEY=key\nSTOA_ADMIN_SECRET=a=b\n", "a=b", ""},
+		{"STOA_ADMIN_SECRET", "STOA_MASTER_KEY=key\n", "", "has a line for STOA_MASTER_KEY, and none for STOA_ADMIN_SECRET"},
+		{"STOA_ADMIN_SECRET", " \n", "", "is empty"},
+	} {
+		t.Run(c.name+" "+c.problem, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "secret")
+			if err := os.WriteFile(path, []byte(c.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv(c.name+"_FILE", path)
+			got, err := readSecret(c.name)
+			if got != c.want || (err == nil) != (c.problem == "") || err != nil && !strings.Contains(err.Error(), c.problem) {
+				t.Errorf("%q, %v; want %q, %q", got, err, c.want, c.problem)
+			}
+			s, err := ResolveSettings(Flags{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			read := map[string]string{"STOA_DATABASE": s.Database.URL, "STOA_MIGRATE_DATABASE": s.Database.MigrateURL, "STOA_REDIS": s.Database.RedisURL}
+			if url, ok := read[c.name]; ok && url != c.want {
+				t.Errorf("the setting is %q", url)
+			}
+			given := "sqlite://given.db"
+			if s, err := ResolveSettings(Flags{Database: &given}, nil); err != nil || s.Database.URL != given {
+				t.Errorf("the command line's database is not used: %q, %v", s.Database.URL, err)
+			}
+		})
 	}
 }

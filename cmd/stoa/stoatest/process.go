@@ -31,7 +31,7 @@ const (
 const processTimeout = 40 * time.Second
 
 // servingAddress matches the line with which stoa serve reports its URL.
-var servingAddress = regexp.MustCompile(`serves at (https?://\S+)`)
+var servingAddress = regexp.MustCompile(`serves at (https?://[^\s"]+)`)
 
 // Process is a stoa process.
 type Process struct {

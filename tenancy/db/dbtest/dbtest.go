@@ -88,6 +88,31 @@ func NewPostgres(t testing.TB) *db.DB {
 // NewPostgresURL returns the URL of a new migrated database on the test server, dropped at the end of the test.
 func NewPostgresURL(t testing.TB) string {
 	t.Helper()
+	return newDatabase(t, "stoa_template")
+}
+
+// NewEmptyPostgresURL is NewPostgresURL without a schema.
+func NewEmptyPostgresURL(t testing.TB) string {
+	t.Helper()
+	return newDatabase(t, "template0")
+}
+
+// ExecSQL executes statements in the PostgreSQL database at url.
+func ExecSQL(t testing.TB, url, statements string) {
+	t.Helper()
+	conn, err := pgx.Connect(context.Background(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	if _, err := conn.PgConn().Exec(context.Background(), statements).ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newDatabase returns the URL of a new database on the test server, a copy of template.
+func newDatabase(t testing.TB, template string) string {
+	t.Helper()
 	server := os.Getenv("STOA_TEST_POSTGRES")
 	if server == "" {
 		if os.Getenv("STOA_TEST_REQUIRE") != "" {
@@ -106,7 +131,7 @@ func NewPostgresURL(t testing.TB) string {
 		t.Fatalf("make the template database: %v", err)
 	}
 	name := "t_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	if _, err := conn.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE stoa_template", name)); err != nil {
+	if _, err := conn.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s", name, template)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

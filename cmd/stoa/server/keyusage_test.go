@@ -1,0 +1,98 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/keyring"
+)
+
+// TestSealedColumns compares the columns that are counted with those of the schema.
+func TestSealedColumns(t *testing.T) {
+	t.Parallel()
+	var got, want []string
+	var b db.Batch
+	b.Query(func(r db.Row) error {
+		var table, column string
+		err := r.Scan(&table, &column)
+		got = append(got, table+"."+column)
+		return err
+	}, `SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table' AND c.name IN ('master', 'master_key') ORDER BY 1`)
+	if err := dbtest.NewSQLite(t).Platform().Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range sealedColumns {
+		want = append(want, s.table+"."+s.column)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestKeyUsage counts rows under the present, a former and an unknown master key, and logs when the former one is not
+// needed any more.
+func TestKeyUsage(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		keys, err := keyring.New(bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32))
+		if err != nil {
+			t.Fatal(err)
+		}
+		execute := func(sql string, args ...any) {
+			t.Helper()
+			var b db.Batch
+			b.Exec(nil, sql, args...)
+			if err := d.Platform().Do(t.Context(), &b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, key := range []string{keys.CurrentKeyID(), keys.FormerKeyIDs()[0], keys.FormerKeyIDs()[0], "lost"} {
+			execute(`INSERT INTO signing_key (generation, id, seed, master, signs_from, created_at) VALUES ($1, $2, $3, $4, 0, 0)`, i, fmt.Sprint("key", i), []byte{1}, key)
+		}
+		got, err := CountKeyUsage(t.Context(), d, keys)
+		i := slices.IndexFunc(got, func(u KeyUsage) bool { return u.Table == "signing_key" })
+		if want := (KeyUsage{"signing_key", 1, 2, 1}); err != nil || i < 0 || got[i] != want {
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		}
+		if line := firstLine(t, d, keys); !strings.Contains(line, "keep it in STOA_MASTER_KEY") || !strings.Contains(line, "rows=2") {
+			t.Errorf("with rows under the former key the log has %q", line)
+		}
+		execute(`UPDATE signing_key SET master = $1`, keys.CurrentKeyID())
+		if line := firstLine(t, d, keys); !strings.Contains(line, "may be removed from STOA_MASTER_KEY") {
+			t.Errorf("without rows under the former key the log has %q", line)
+		}
+	})
+}
+
+// firstLine returns the first line that watchFormerKeys logs.
+func firstLine(t *testing.T, d *db.DB, keys *keyring.Keyring) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	w := &cancellingWriter{cancel: cancel}
+	if err := watchFormerKeys(ctx, d, keys, slog.New(slog.NewTextHandler(w, nil))); !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+	return w.String()
+}
+
+// cancellingWriter keeps what is written and cancels a context at the first line.
+type cancellingWriter struct {
+	bytes.Buffer
+	cancel context.CancelFunc
+}
+
+func (w *cancellingWriter) Write(p []byte) (int, error) {
+	w.cancel()
+	return w.Buffer.Write(p)
+}
