@@ -159,7 +159,7 @@ func newRunInstruments(m *instruments) runInstruments {
 func newBackgroundInstruments(m *instruments) backgroundInstruments {
 	return backgroundInstruments{
 		scheduleTicks:     m.newCounter("stoa_schedule_ticks", "Ticks of schedules: started, refused (by a limit or a budget), failed (tried again).", "outcome", "app"),
-		webhookDeliveries: m.newCounter("stoa_webhook_deliveries", "Deliveries to webhooks: started, repeated (led to the task of the first), unsigned, refused (by a limit or a budget), invalid, failed.", "outcome", "app"),
+		webhookDeliveries: m.newCounter("stoa_webhook_deliveries", "Deliveries to webhooks: started, repeated (under its id; led to the task of the first), unsigned, refused (by a limit or a budget), invalid, failed.", "outcome", "app"),
 		notifications:     m.newCounter("stoa_notifications", "Notifications that were sent outside: delivered, failed (they will be sent again), dead (they will not).", "outcome", "app"),
 		retentionDeleted:  m.newCounter("stoa_retention_deleted", "What was deleted because it was kept long enough.", "kind"),
 	}
