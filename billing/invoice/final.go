@@ -56,7 +56,7 @@ func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor au
 		return Invoice{}, agentsvc.NewError(agentsvc.CodePrecondition, "the month %s has not begun", span.month)
 	case !force && l.Now.UnixMicro() < span.end:
 		return Invoice{}, agentsvc.NewError(agentsvc.CodePrecondition, "the month %s ends at %s; to close it now, with the rest of its usage on the next invoice, "+
-			`send {"force": true}`, span.month, time.UnixMicro(span.end).UTC().Format(time.RFC3339))
+			`use force ({"force": true}, or --force)`, span.month, time.UnixMicro(span.end).UTC().Format(time.RFC3339))
 	}
 	// The rows are fixed before they are summed: rows that become visible between the sums and the commit belong to the
 	// next invoice.
