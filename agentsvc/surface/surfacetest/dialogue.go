@@ -325,13 +325,9 @@ var (
 	hashPattern          = regexp.MustCompile(`"(hash|prev)": ?"[0-9a-f]{64}"`)
 	keyedHashPattern     = regexp.MustCompile(`"hmac-sha256:[0-9a-f]{32}"`) // the key is new in each run
 	runSecondsPattern    = regexp.MustCompile(`"run_seconds": ?[0-9.e-]+`)
-<<<<<<< HEAD
 	monthPattern         = regexp.MustCompile(`\b20\d\d-\d\d((-reversal|-[2-9])?[": ])`)
 	monthEndPattern      = regexp.MustCompile(`\b20\d\d-\d\d-01T00:00:00Z`)
-=======
-	monthPattern         = regexp.MustCompile(`\b20\d\d-\d\d((-reversal)?[":])`)
 	loadTimePattern      = regexp.MustCompile(`"(\d+)\.[0-9a-f]{14,16}`) // in the ETag of the default app
->>>>>>> main
 	tokenPattern         = regexp.MustCompile(`"(access_token|page_token|next_page_token|nextPageToken)": ?"[^"]+"`)
 )
 
