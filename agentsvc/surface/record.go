@@ -58,8 +58,9 @@ type requestRecord struct {
 	operator authz.Principal
 	// origin is where a request on an admin route came from.
 	origin audit.Origin
-	// errorEncoder is [Route].EncodeError.
-	errorEncoder apierror.Encoder
+	// errorEncoder is [Route].EncodeError, errorMediaType the Content-Type of errors, see [Route].ErrorMediaType.
+	errorEncoder   apierror.Encoder
+	errorMediaType string
 	// code and err are those of the error that the request was answered with.
 	code apierror.Code
 	err  error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/response"
@@ -50,7 +51,19 @@ func (s *Server) logError(ctx context.Context, rec *requestRecord, v apierror.Re
 func (rec *requestRecord) writeError(v apierror.Response) {
 	v.WriteHeaders(rec.writer.Header())
 	status, body := rec.errorEncoder.Encode(rec.id, v)
-	_ = response.WriteJSON(&rec.writer, status, body)
+	_ = response.WriteMediaType(&rec.writer, status, rec.errorMediaType, body)
+}
+
+// acceptedMediaType returns kind if the client of r accepts it, else "". The official client for Go reads errors of
+// version 1.0 as application/json only, and accepts nothing else.
+func acceptedMediaType(r *http.Request, kind string) string {
+	accepted := strings.Join(r.Header.Values("Accept"), ",")
+	for _, pattern := range []string{kind, "application/*", "*/*"} {
+		if accepted == "" || strings.Contains(accepted, pattern) {
+			return kind
+		}
+	}
+	return ""
 }
 
 // HasResponse reports whether the response to r has begun.

@@ -71,6 +71,9 @@ type Route struct {
 	RPCSystem string
 	// EncodeError encodes errors in the protocol's own form; nil = an [apierror.Record].
 	EncodeError apierror.Encoder
+	// ErrorMediaType is the Content-Type of errors; "" = application/json, which clients get as well that accept other
+	// types only.
+	ErrorMediaType string
 	// Serve answers a request that has been authenticated.
 	Serve Handler
 }
@@ -102,6 +105,7 @@ func (s *Server) serveRoute(route *Route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		rec := recordOf(r)
 		rec.route, rec.rpcSystem, rec.errorEncoder = route.Pattern, route.RPCSystem, route.EncodeError
+		rec.errorMediaType = acceptedMediaType(r, route.ErrorMediaType)
 		// writeError gets r, not in: it must distinguish a client that disconnected from a deadline that has passed.
 		in := r
 		if !route.NoDeadline {

@@ -275,11 +275,13 @@ func (s *Service) expireApprovals(ctx context.Context, memory *capacity.Reservat
 func (s *Service) resolveOverdue(t store.StoredTask, late []int64) (r store.DecisionRecord, status agentsvc.Status) {
 	state := agentsvc.Failed
 	var why []string
+	var tools []any
 	for _, a := range t.Approvals {
 		if !slices.Contains(late, a.Seq) {
 			continue
 		}
 		s.addDecision(&r, t, a, agentsvc.Decision{Call: a.Call.ID, Outcome: agentsvc.OutcomeExpired}, audit.Origin{})
+		tools = append(tools, a.Credential.Tool)
 		reason := fmt.Sprintf("Nobody supplied the credential for %s within %v.", a.Credential.Tool, a.Timeout)
 		if a.NeedsDecision() {
 			state = agentsvc.Rejected
@@ -289,7 +291,11 @@ func (s *Service) resolveOverdue(t store.StoredTask, late []int64) (r store.Deci
 			why = append(why, reason)
 		}
 	}
-	return r, newStatus(t.ID, state, why)
+	status = newStatus(t.ID, state, why)
+	if state == agentsvc.Failed {
+		setFailure(&status, agentsvc.Failure{Code: agentsvc.FailurePrecondition, Details: map[string]any{"credentials": tools}})
+	}
+	return r, status
 }
 
 // addDecision adds the decision about one approval to r: audit entry, closed approval and event.
@@ -313,6 +319,11 @@ func newStatus(id agentsvc.TaskID, state agentsvc.State, sentences []string) age
 		ID: agentsvc.MessageID(agentsvc.NewID()), Task: id, Role: agentsvc.RoleAgent,
 		Parts: []agentsvc.Part{agentsvc.TextPart(strings.Join(sentences, " "))},
 	}}
+}
+
+// setFailure sets why a task failed in the metadata of s, a status of newStatus.
+func setFailure(s *agentsvc.Status, f agentsvc.Failure) {
+	s.Message.Metadata = map[string]any{agentsvc.FailureKey: f.ToMetadata()}
 }
 
 // formatReason returns a comment as the end of a sentence, "" if there is none.
