@@ -70,20 +70,15 @@ func TestCards(t *testing.T) {
 	}
 }
 
-// guardedConfig is an app whose agent requires a key.
-const guardedConfig = `
-llms: {demo: {provider: scripted}}
-agents: {guarded: {llm: demo, security: {schemes: {key: {type: apiKey, in: header, name: X-Key}}, require: [key]}}}
-`
-
 // TestCardReaders reads the security requirements of a card as official clients do: the parser generated from the
 // Protocol Buffers, which clients for Python have, the parsers of the library for Go, and gRPC. See
 // docs/decisions/card-requirements.md.
 func TestCardReaders(t *testing.T) {
 	t.Parallel()
-	h := newFixtureWith(t, guardedConfig, surface.Options{}, a2agrpc.Options{})
-	_, body := h.Do(t, http.MethodGet, "/a2a/guarded/.well-known/agent-card.json", "", nil)
-	want := []*pb10.SecurityRequirement{{Schemes: map[string]*pb10.StringList{"key": {}}}}
+	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
+	ana := h.mintToken(t, "acme", "ana")
+	_, body := h.Do(t, http.MethodGet, "/a2a/assistant/.well-known/agent-card.json", ana, nil)
+	want := []*pb10.SecurityRequirement{{Schemes: map[string]*pb10.StringList{"bearer": {}}}}
 	generated := &pb10.AgentCard{}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(body), generated); err != nil {
 		t.Fatal(err)
@@ -91,14 +86,14 @@ func TestCardReaders(t *testing.T) {
 	if diff := cmp.Diff(want, generated.GetSecurityRequirements(), protocmp.Transform()); diff != "" {
 		t.Error("the generated parser reads", diff)
 	}
-	card, err := pb10.NewA2AServiceClient(h.conn).GetExtendedAgentCard(t.Context(), &pb10.GetExtendedAgentCardRequest{})
+	card, err := pb10.NewA2AServiceClient(h.conn).GetExtendedAgentCard(withCredentials(t.Context(), ana, "assistant"), &pb10.GetExtendedAgentCardRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, card.GetSecurityRequirements(), protocmp.Transform()); diff != "" {
 		t.Error("over gRPC", diff)
 	}
-	required := spec.SecurityRequirementsOptions{{"key": {}}}
+	required := spec.SecurityRequirementsOptions{{"bearer": {}}}
 	if compatible, err := a2av0.NewAgentCardParser()([]byte(body)); err != nil || !cmp.Equal(required, compatible.SecurityRequirements) {
 		t.Errorf("the parser of both versions for Go reads %+v, %v", compatible, err)
 	}
