@@ -58,9 +58,8 @@ type requestRecord struct {
 	operator authz.Principal
 	// origin is where a request on an admin route came from.
 	origin audit.Origin
-	// errorEncoder is [Route].EncodeError, errorMediaType the Content-Type of errors, see [Route].ErrorMediaType.
-	errorEncoder   apierror.Encoder
-	errorMediaType string
+	// errorEncoder is [Route].EncodeError.
+	errorEncoder apierror.Encoder
 	// code and err are those of the error that the request was answered with.
 	code apierror.Code
 	err  error
@@ -124,7 +123,7 @@ func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 				if rec.writer.Status != 0 {
 					defer panic(http.ErrAbortHandler) // closes the connection: a truncated response must not look complete
 				} else {
-					rec.writeError(apierror.Classify(nil))
+					rec.writeError(r, apierror.Classify(nil))
 				}
 			}
 			s.logRequest(r, rec, time.Since(rec.startedAt))

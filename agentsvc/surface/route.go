@@ -69,11 +69,9 @@ type Route struct {
 	// RPCSystem is the protocol whose calls the route carries, as OpenTelemetry names it, such as grpc; "" = HTTP. The
 	// pattern is then /service/method.
 	RPCSystem string
-	// EncodeError encodes errors in the protocol's own form; nil = an [apierror.Record].
+	// EncodeError encodes errors in the protocol's own form; nil = an [apierror.Record]. A body with a method MediaType
+	// has that Content-Type, if the client accepts it.
 	EncodeError apierror.Encoder
-	// ErrorMediaType is the Content-Type of errors; "" = application/json, which clients get as well that accept other
-	// types only.
-	ErrorMediaType string
 	// Serve answers a request that has been authenticated.
 	Serve Handler
 }
@@ -105,7 +103,6 @@ func (s *Server) serveRoute(route *Route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		rec := recordOf(r)
 		rec.route, rec.rpcSystem, rec.errorEncoder = route.Pattern, route.RPCSystem, route.EncodeError
-		rec.errorMediaType = acceptedMediaType(r, route.ErrorMediaType)
 		// writeError gets r, not in: it must distinguish a client that disconnected from a deadline that has passed.
 		in := r
 		if !route.NoDeadline {

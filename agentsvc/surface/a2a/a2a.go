@@ -75,7 +75,7 @@ func newRESTRoutes(base, cardPath string, b binding) []surface.Route {
 	// RespellField runs inside the route, so that the field names of errors are those of the protocol also for
 	// errors of the domain packages.
 	of := func(method, path string, serve surface.Handler) surface.Route {
-		return surface.Route{Method: method, Pattern: base + path, Kind: surface.Tenant, EncodeError: b.encodeError, ErrorMediaType: b.codec.mediaType, Serve: func(w http.ResponseWriter, r *http.Request) error {
+		return surface.Route{Method: method, Pattern: base + path, Kind: surface.Tenant, EncodeError: b.encodeError, Serve: func(w http.ResponseWriter, r *http.Request) error {
 			return RespellField(serve(w, r))
 		}}
 	}
