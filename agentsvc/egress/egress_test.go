@@ -89,6 +89,31 @@ func TestPrivateNetwork(t *testing.T) {
 	}
 }
 
+// TestUserAgent: a server does not learn the library that asks, also behind a redirect.
+func TestUserAgent(t *testing.T) {
+	t.Parallel()
+	srv := startServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/moved" {
+			http.Redirect(w, r, "/", http.StatusFound)
+			return
+		}
+		_, _ = io.WriteString(w, r.UserAgent())
+	})
+	for name, tt := range map[string]struct {
+		path   string
+		header []string
+		want   string
+	}{
+		"default":    {"/", nil, "stoa"},
+		"redirected": {"/moved", nil, "stoa"},
+		"named":      {"/", []string{"User-Agent", "acme/1"}, "acme/1"},
+	} {
+		if _, body, err := getURL(t, New(Options{PrivateNetwork: true}), srv.URL+tt.path, tt.header...); err != nil || body != tt.want {
+			t.Errorf("%s: got %q, %v", name, body, err)
+		}
+	}
+}
+
 func TestSchemes(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"ftp://example.com/", "file:///etc/passwd", "unix:///run/x.sock"} {

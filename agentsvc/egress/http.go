@@ -18,6 +18,9 @@ var (
 	errScheme           = errors.New("only http and https addresses may be called")
 )
 
+// UserAgent is the User-Agent of outgoing requests that name none: all that servers learn about the client.
+const UserAgent = "stoa"
+
 // roundTripper checks the URL of each request, bounds the time until the response's header and the size of its body.
 // It runs once for each redirect, with the request of that step.
 type roundTripper struct {
@@ -40,7 +43,12 @@ func (t *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	headerTimer := time.AfterFunc(t.headerTimeout, func() { cancel(errHeaderTimeout) })
-	resp, err := t.next.RoundTrip(req.WithContext(ctx))
+	sent := req.WithContext(ctx)
+	if _, named := req.Header["User-Agent"]; !named {
+		sent.Header = req.Header.Clone()
+		sent.Header.Set("User-Agent", UserAgent)
+	}
+	resp, err := t.next.RoundTrip(sent)
 	headerTimer.Stop()
 	if cause := context.Cause(ctx); errors.Is(cause, errHeaderTimeout) {
 		if err == nil {

@@ -97,7 +97,7 @@ func (p *testProcess) waitUntilSettled(t *testing.T, id agentsvc.TaskID) agentsv
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	got, evs, err := p.Follow(ctx, task.Visibility{}, id, nil)
+	got, evs, err := p.Reader.Follow(ctx, task.Visibility{}, id, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func (p *testProcess) waitUntilSettled(t *testing.T, id agentsvc.TaskID) agentsv
 // loadApprovals returns the open approvals of a task.
 func (p *testProcess) loadApprovals(t *testing.T, id agentsvc.TaskID) []agentsvc.Approval {
 	t.Helper()
-	got, err := p.Get(t.Context(), anaVisibility, id, store.TaskParts{Approvals: true})
+	got, err := p.Reader.Get(t.Context(), anaVisibility, id, store.TaskParts{Approvals: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,18 +156,18 @@ func TestApprove(t *testing.T) {
 		}
 		text := newSubmission("yes, do it")
 		text.Message.Task = got.ID
-		if _, err := h.Submit(t.Context(), text); !errors.Is(err, agentsvc.ErrAwaitingDecision) {
+		if _, err := h.Messages.Submit(t.Context(), text); !errors.Is(err, agentsvc.ErrAwaitingDecision) {
 			t.Errorf("a plain answer: %v", err)
 		}
 		h.stopNow(t)
 
 		later, again := newSenderModel(t), &recordingTool{}
 		there := startApprovalProcess(t, d, later, again, 0)
-		now, err := there.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeApproved, Comment: "fine"})
+		now, err := there.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeApproved, Comment: "fine"})
 		if err != nil || now.Status.State != agentsvc.Working || now.Approvals != nil {
 			t.Fatalf("decided: %+v (%v)", now, err)
 		}
-		if _, err := there.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput(open[0].Call.ID)); !errors.Is(err, agentsvc.ErrNoOpenDecision) && !errors.Is(err, agentsvc.ErrTaskEnded) {
+		if _, err := there.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput(open[0].Call.ID)); !errors.Is(err, agentsvc.ErrNoOpenDecision) && !errors.Is(err, agentsvc.ErrTaskEnded) {
 			t.Errorf("decided again: %v", err)
 		}
 		end := there.waitUntilSettled(t, got.ID)
@@ -214,14 +214,14 @@ func TestApproveSeveral(t *testing.T) {
 			"no object":             {Call: open[0].Call.ID, Outcome: agentsvc.OutcomeApproved, Arguments: []byte(`[1]`)},
 			"arguments to a reject": {Call: open[0].Call.ID, Outcome: agentsvc.OutcomeRejected, Arguments: []byte(`{"n":1}`)},
 		} {
-			if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, r); !errors.Is(err, agentsvc.CodeInvalid) {
+			if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, r); !errors.Is(err, agentsvc.CodeInvalid) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("nosuchcall")); !errors.Is(err, agentsvc.CodeInvalid) || !strings.Contains(err.Error(), string(open[0].Call.ID)+" (send), "+string(open[1].Call.ID)) {
+		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("nosuchcall")); !errors.Is(err, agentsvc.CodeInvalid) || !strings.Contains(err.Error(), string(open[0].Call.ID)+" (send), "+string(open[1].Call.ID)) {
 			t.Errorf("an unknown call: %v", err)
 		}
-		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput(open[0].Call.ID), newApproveInput(open[0].Call.ID)); !errors.Is(err, agentsvc.CodeInvalid) {
+		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput(open[0].Call.ID), newApproveInput(open[0].Call.ID)); !errors.Is(err, agentsvc.CodeInvalid) {
 			t.Errorf("twice at once: %v", err)
 		}
 		if diff := cmp.Diff(open, h.loadApprovals(t, got.ID)); diff != "" {
@@ -229,17 +229,17 @@ func TestApproveSeveral(t *testing.T) {
 		}
 		edited := newApproveInput(open[1].Call.ID)
 		edited.Arguments = []byte(`{"n":20}`)
-		now, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, edited)
+		now, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, edited)
 		if err != nil || now.Status.State != agentsvc.InputRequired || len(now.Approvals) != 1 || len(now.Status.Message.Parts) != 2 {
 			t.Fatalf("after one: %+v (%v)", now, err)
 		}
-		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, edited); !errors.Is(err, agentsvc.ErrNoOpenDecision) {
+		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, edited); !errors.Is(err, agentsvc.ErrNoOpenDecision) {
 			t.Errorf("decided again: %v", err)
 		}
 		if len(tools.sortedCalls()) != 0 {
 			t.Errorf("sent %v before all was decided", tools.sortedCalls())
 		}
-		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); err != nil {
+		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); err != nil {
 			t.Fatal(err)
 		}
 		end := h.waitUntilSettled(t, got.ID)
@@ -273,14 +273,14 @@ func TestReject(t *testing.T) {
 		open := h.loadApprovals(t, got.ID)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		_, evs, err := h.Follow(ctx, anaVisibility, got.ID, nil)
+		_, evs, err := h.Reader.Follow(ctx, anaVisibility, got.ID, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.Decide(ctx, anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput(open[0].Call.ID)); err != nil {
+		if _, err := h.Decisions.Decide(ctx, anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput(open[0].Call.ID)); err != nil {
 			t.Fatal(err)
 		}
-		now, err := h.Decide(ctx, anaVisibility, got.ID, approver, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeRejected, Comment: "too late"})
+		now, err := h.Decisions.Decide(ctx, anaVisibility, got.ID, approver, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeRejected, Comment: "too late"})
 		if err != nil || now.Status.State != agentsvc.Rejected || now.Status.Message.Text() != "The call of send was rejected: too late." {
 			t.Errorf("%+v (%v)", now.Status, err)
 		}
@@ -294,7 +294,7 @@ func TestReject(t *testing.T) {
 		if diff := cmp.Diff([]string{"approve", "input_required", "reject", "rejected"}, eventKinds(facts)); diff != "" {
 			t.Error(diff)
 		}
-		if _, err := h.Decide(ctx, anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); !errors.Is(err, agentsvc.ErrTaskEnded) {
+		if _, err := h.Decisions.Decide(ctx, anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); !errors.Is(err, agentsvc.ErrTaskEnded) {
 			t.Errorf("decided after the end: %v", err)
 		}
 		if state, _, _ := h.readRunRow(t, got.ID, 1); state != store.Completed || len(tools.sortedCalls()) != 0 || len(m.requestSteps()) != 1 {
@@ -315,7 +315,7 @@ func TestDecideAtOnce(t *testing.T) {
 			for i := range 6 {
 				wg.Go(func() {
 					r := task.DecisionInput{Outcome: []agentsvc.DecisionOutcome{agentsvc.OutcomeApproved, agentsvc.OutcomeRejected}[i%2]}
-					switch _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, r); {
+					switch _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, r); {
 					case err == nil:
 						won.Add(1)
 					case errors.Is(err, agentsvc.ErrNoOpenDecision), errors.Is(err, agentsvc.ErrTaskEnded):
@@ -342,10 +342,10 @@ func TestCancelledAtOnce(t *testing.T) {
 			got, _ := h.submitAndDrain(t, newSubmission("one"))
 			call := h.loadApprovals(t, got.ID)[0].Call.ID
 			var wg sync.WaitGroup
-			wg.Go(func() { _, _ = h.Cancel(t.Context(), anaVisibility, got.ID) })
+			wg.Go(func() { _, _ = h.Canceller.Cancel(t.Context(), anaVisibility, got.ID) })
 			for range 3 {
 				wg.Go(func() {
-					_, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, task.DecisionInput{Call: call, Outcome: agentsvc.OutcomeRejected})
+					_, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, task.DecisionInput{Call: call, Outcome: agentsvc.OutcomeRejected})
 					if err != nil && !errors.Is(err, agentsvc.ErrNoOpenDecision) && !errors.Is(err, agentsvc.ErrTaskEnded) {
 						t.Error(err)
 					}
@@ -381,15 +381,15 @@ func TestDecideByMessage(t *testing.T) {
 			t.Errorf("recorded again\n%s", diff)
 		}
 		sub.Message.Parts = sub.Message.Parts[1:]
-		if _, err := h.Submit(t.Context(), sub); !errors.Is(err, task.ErrConflict) {
+		if _, err := h.Messages.Submit(t.Context(), sub); !errors.Is(err, task.ErrConflict) {
 			t.Errorf("the same id with another body: %v", err)
 		}
 		sub.Message.ID = "another"
-		if _, err := h.Submit(t.Context(), sub); !errors.Is(err, agentsvc.ErrTaskEnded) {
+		if _, err := h.Messages.Submit(t.Context(), sub); !errors.Is(err, agentsvc.ErrTaskEnded) {
 			t.Errorf("another message: %v", err)
 		}
 		sub.Agent = "team"
-		if _, err := h.Submit(t.Context(), sub); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, err := h.Messages.Submit(t.Context(), sub); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("through another agent: %v", err)
 		}
 		if len(tools.sortedCalls()) != 2 {
@@ -415,7 +415,7 @@ func TestRejectByMessage(t *testing.T) {
 		if diff := cmp.Diff([]string{"approve", "input_required"}, eventKinds(facts)); diff != "" {
 			t.Error(diff)
 		}
-		_, evs, err := h.SubmitAndFollow(t.Context(), decide(open[1].Call.ID, agentsvc.OutcomeRejected))
+		_, evs, err := h.Messages.SubmitAndFollow(t.Context(), decide(open[1].Call.ID, agentsvc.OutcomeRejected))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -444,7 +444,7 @@ func TestApproveInside(t *testing.T) {
 		if len(open) != 1 || open[0].Frame != "inner" {
 			t.Fatalf("open: %+v", open)
 		}
-		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); err != nil {
+		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); err != nil {
 			t.Fatal(err)
 		}
 		end := h.waitUntilSettled(t, got.ID)
@@ -465,7 +465,7 @@ func TestTimeout(t *testing.T) {
 		other, _ := there.submitAndDrain(t, newSubmission("one"))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		_, evs, err := there.Follow(ctx, anaVisibility, got.ID, new(int64))
+		_, evs, err := there.Reader.Follow(ctx, anaVisibility, got.ID, new(int64))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -482,7 +482,7 @@ func TestTimeout(t *testing.T) {
 		if state, _, _ := h.readRunRow(t, got.ID, 1); state != store.Completed || len(tools.sortedCalls()) != 0 {
 			t.Errorf("the run is %s, sent %v", state, tools.sortedCalls())
 		}
-		if still, err := there.Get(ctx, anaVisibility, other.ID, store.TaskParts{Approvals: true}); err != nil || len(still.Approvals) != 1 {
+		if still, err := there.Reader.Get(ctx, anaVisibility, other.ID, store.TaskParts{Approvals: true}); err != nil || len(still.Approvals) != 1 {
 			t.Errorf("the other task: %+v (%v)", still, err)
 		}
 	})
@@ -497,7 +497,7 @@ func TestInterruptedAfterApproval(t *testing.T) {
 		got, _ := h.submitAndDrain(t, newSubmission("one"))
 		edited := newApproveInput("")
 		edited.Arguments = []byte(`{"n":5}`)
-		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, edited); err != nil {
+		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, edited); err != nil {
 			t.Fatal(err)
 		}
 		for len(hangs.sortedCalls()) == 0 {
@@ -510,7 +510,7 @@ func TestInterruptedAfterApproval(t *testing.T) {
 		if requested.Status.State != agentsvc.InputRequired || len(open) != 1 || open[0].Kind != agentsvc.ApproveRerun || string(open[0].Call.Arguments) != `{"n":5}` {
 			t.Fatalf("%s, open: %+v", requested.Status.State, open)
 		}
-		if _, err := there.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); err != nil {
+		if _, err := there.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); err != nil {
 			t.Fatal(err)
 		}
 		if end := there.waitUntilSettled(t, got.ID); end.Status.State != agentsvc.Completed {
@@ -530,10 +530,10 @@ func TestCancelCall(t *testing.T) {
 		h := startApprovalProcess(t, d, newSenderModel(t), hangs, 0)
 		got, _ := h.submitAndDrain(t, newSubmission("one"))
 		call := h.loadApprovals(t, got.ID)[0].Call.ID
-		if err := h.CancelCall(t.Context(), anaVisibility, got.ID, call, ""); !errors.Is(err, agentsvc.ErrNotFound) {
+		if err := h.Canceller.CancelCall(t.Context(), anaVisibility, got.ID, call, ""); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("before it runs: %v", err)
 		}
-		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); err != nil {
+		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); err != nil {
 			t.Fatal(err)
 		}
 		for len(hangs.sortedCalls()) == 0 {
@@ -541,14 +541,14 @@ func TestCancelCall(t *testing.T) {
 		}
 		otherOwner := task.Visibility{Owner: &approver}
 		for name, err := range map[string]error{
-			"a stranger": h.CancelCall(t.Context(), otherOwner, got.ID, call, ""), "another call": h.CancelCall(t.Context(), anaVisibility, got.ID, "x", ""),
-			"another task": h.CancelCall(t.Context(), anaVisibility, "x", call, ""),
+			"a stranger": h.Canceller.CancelCall(t.Context(), otherOwner, got.ID, call, ""), "another call": h.Canceller.CancelCall(t.Context(), anaVisibility, got.ID, "x", ""),
+			"another task": h.Canceller.CancelCall(t.Context(), anaVisibility, "x", call, ""),
 		} {
 			if !errors.Is(err, agentsvc.ErrNotFound) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if err := h.CancelCall(t.Context(), anaVisibility, got.ID, call, "too slow"); err != nil {
+		if err := h.Canceller.CancelCall(t.Context(), anaVisibility, got.ID, call, "too slow"); err != nil {
 			t.Fatal(err)
 		}
 		end := h.waitUntilSettled(t, got.ID)
@@ -556,7 +556,7 @@ func TestCancelCall(t *testing.T) {
 		if diff := cmp.Diff(want, h.sessionLines(t)); diff != "" || end.Status.State != agentsvc.Completed {
 			t.Errorf("%s\n%s", end.Status.State, diff)
 		}
-		if err := h.CancelCall(t.Context(), anaVisibility, got.ID, call, ""); !errors.Is(err, agentsvc.ErrNotFound) {
+		if err := h.Canceller.CancelCall(t.Context(), anaVisibility, got.ID, call, ""); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("after its end: %v", err)
 		}
 	})
@@ -612,12 +612,12 @@ func measureCancel(t *testing.T, h, at *testProcess, text string) time.Duration 
 	t.Helper()
 	sub := newSubmission(text)
 	sub.Awaited = true
-	got, err := h.Submit(t.Context(), sub)
+	got, err := h.Messages.Submit(t.Context(), sub)
 	for err == nil && text == "look" && got.Seq < 4 {
-		got, err = h.Get(t.Context(), anaVisibility, got.ID, store.TaskParts{})
+		got, err = h.Reader.Get(t.Context(), anaVisibility, got.ID, store.TaskParts{})
 	}
 	if err == nil {
-		_, err = at.Cancel(t.Context(), anaVisibility, got.ID)
+		_, err = at.Canceller.Cancel(t.Context(), anaVisibility, got.ID)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 // pauseForBudget pauses the turn until a budget has capacity for its next model call. The wait is an approval of kind
 // AwaitBudget whose timeout is the poll interval: when it expires, a worker claims the run and
-// task.Service.resumeWithinBudget checks the budget again. Other approvals that the agent was about to request are
+// task.approvalExpiry checks the budget again. Other approvals that the agent was about to request are
 // dropped; it requests them again when it continues.
 func (exe *execution) pauseForBudget(ctx context.Context, e *agentsvc.ExhaustedBudget) error {
 	arguments, err := json.Marshal(task.BudgetWait{Budget: e.Budget, ID: e.ID, Scope: e.Scope, Needs: e.Needed})

@@ -59,7 +59,7 @@ func TestRecovery(t *testing.T) {
 					sub = newSubmission("look")
 					sub.Message.Task = got.ID
 				}
-				got, err := h.Submit(t.Context(), sub)
+				got, err := h.Messages.Submit(t.Context(), sub)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -85,7 +85,7 @@ func TestNotCutOff(t *testing.T) {
 		h := newTestProcess(d, quickRetry, map[string]agent.Agent{"a": newLookAgent(t, newTalkerModel(t), lookTool{})})
 		h.options.Recovery = runner.RecoveryPolicy{NeverAfterMessage: true, NeverAfterHuman: true}
 		h.resetRunner()
-		got, err := h.Submit(t.Context(), newSubmission("hello"))
+		got, err := h.Messages.Submit(t.Context(), newSubmission("hello"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestCheckpoints(t *testing.T) {
 			h.resetRunner()
 			h.startWorking(t)
 			got, _ := h.submitAndDrain(t, newSubmission("go"))
-			checkpoints, err := h.ListCheckpoints(t.Context(), anaVisibility, got.ID)
+			checkpoints, err := h.Checkpoints.List(t.Context(), anaVisibility, got.ID)
 			if err != nil || got.Status.State != agentsvc.Failed {
 				t.Fatalf("%s (%v)", got.Status.State, err)
 			}
@@ -162,7 +162,7 @@ func TestRestore(t *testing.T) {
 		h.resetRunner()
 		h.startWorking(t)
 		failed, _ := h.submitAndDrain(t, newSubmission("go"))
-		checkpoints, err := h.ListCheckpoints(t.Context(), anaVisibility, failed.ID)
+		checkpoints, err := h.Checkpoints.List(t.Context(), anaVisibility, failed.ID)
 		if err != nil || len(checkpoints) != 3 {
 			t.Fatalf("kept %v (%v)", checkpoints, err)
 		}
@@ -177,7 +177,7 @@ func TestRestore(t *testing.T) {
 			{0, 1, agentsvc.Failed, "refused as invalid"}, // "1" and "2" are recorded, at which the model fails
 		} {
 			before, requested := n.Load(), len(m.requestSteps())
-			got, err := h.RestoreCheckpoint(t.Context(), anaVisibility, failed.ID, checkpoints[i].Seq, audit.Actor{Name: "op"}, nil)
+			got, err := h.Checkpoints.Restore(t.Context(), anaVisibility, failed.ID, checkpoints[i].Seq, audit.Actor{Name: "op"}, nil)
 			if err != nil || got.ID == failed.ID || got.Status.State != agentsvc.Submitted || got.Context != failed.Context || got.Owner != failed.Owner {
 				t.Fatalf("restored %+v (%v)", got, err)
 			}
@@ -193,7 +193,7 @@ func TestRestore(t *testing.T) {
 				t.Errorf("it says that it comes from %v", from)
 			}
 			if end.Status.State == agentsvc.Completed {
-				if _, err := h.RestoreCheckpoint(t.Context(), anaVisibility, got.ID, 2, audit.Actor{Name: "op"}, nil); !errors.Is(err, task.ErrNotRestorable) {
+				if _, err := h.Checkpoints.Restore(t.Context(), anaVisibility, got.ID, 2, audit.Actor{Name: "op"}, nil); !errors.Is(err, task.ErrNotRestorable) {
 					t.Errorf("a task that completed: %v", err)
 				}
 			}
@@ -204,20 +204,20 @@ func TestRestore(t *testing.T) {
 		if err := d.Platform().Do(t.Context(), &b); err != nil || noted != 3 {
 			t.Errorf("%d entries on the audit trail, want 3 (%v)", noted, err)
 		}
-		still, err := h.Get(t.Context(), anaVisibility, failed.ID, store.TaskParts{})
+		still, err := h.Reader.Get(t.Context(), anaVisibility, failed.ID, store.TaskParts{})
 		if err != nil || still.Seq != failed.Seq || still.Status.State != agentsvc.Failed {
 			t.Errorf("the task that failed is now %+v (%v)", still, err)
 		}
 		bob := task.Visibility{Owner: &agentsvc.Owner{Issuer: "stoa", Subject: "bob"}}
 		for _, id := range []int64{checkpoints[0].Seq + 1, 0, -1, 1000} {
-			if _, err := h.RestoreCheckpoint(t.Context(), anaVisibility, failed.ID, id, audit.Actor{Name: "op"}, nil); !errors.Is(err, agentsvc.ErrNotFound) {
+			if _, err := h.Checkpoints.Restore(t.Context(), anaVisibility, failed.ID, id, audit.Actor{Name: "op"}, nil); !errors.Is(err, agentsvc.ErrNotFound) {
 				t.Errorf("no checkpoint stands at %d: %v", id, err)
 			}
 		}
-		if _, err := h.RestoreCheckpoint(t.Context(), bob, failed.ID, checkpoints[0].Seq, audit.Actor{Name: "op"}, nil); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, err := h.Checkpoints.Restore(t.Context(), bob, failed.ID, checkpoints[0].Seq, audit.Actor{Name: "op"}, nil); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("another's task: %v", err)
 		}
-		if _, err := h.ListCheckpoints(t.Context(), bob, failed.ID); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, err := h.Checkpoints.List(t.Context(), bob, failed.ID); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("another's checkpoints: %v", err)
 		}
 	})
@@ -251,7 +251,7 @@ func TestCheckpointsDurable(t *testing.T) {
 		found := map[int][]string{}
 		count := lookTool{call: func(context.Context) (string, error) { return fmt.Sprint(n.Add(1)), nil }}
 		h = newTestProcess(d, quickRetry, map[string]agent.Agent{"a": checkpointProbe{newLookAgent(t, newStumblerModel(t), count), func(step int) {
-			page, err := h.List(context.Background(), task.Visibility{}, task.Query{})
+			page, err := h.Reader.List(context.Background(), task.Visibility{}, task.Query{})
 			if err != nil || len(page.Tasks) != 1 {
 				t.Errorf("%d tasks (%v)", len(page.Tasks), err)
 				return

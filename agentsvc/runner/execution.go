@@ -187,7 +187,7 @@ func (exe *execution) endRun(rec *store.Record, st *agentsvc.Status) {
 }
 
 // pauseRun makes rec the last record of a run that waits for approvals. The session gets no entries yet; the turn's
-// facts stay on the log. When every approval is decided, task.Service creates a run with the same FirstSeq, which
+// facts stay on the log. When every approval is decided, task.Decisions creates a run with the same FirstSeq, which
 // replays them.
 func (exe *execution) pauseRun(rec *store.Record) {
 	exe.ended = true

@@ -196,7 +196,7 @@ func TestRetryAfter(t *testing.T) {
 		sub := newSubmission("hi")
 		sub.Awaited = true
 		began := time.Now()
-		got, err := h.Submit(t.Context(), sub)
+		got, err := h.Messages.Submit(t.Context(), sub)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +206,7 @@ func TestRetryAfter(t *testing.T) {
 		if in := h.timeUntilDue(t); in > want || in < want/2-time.Since(began) {
 			t.Errorf("asked for %v: tried again in %v, want about %v", requested, in, want)
 		}
-		if got, err := h.Get(t.Context(), anaVisibility, got.ID, store.TaskParts{}); err != nil || got.Status.State != agentsvc.Working {
+		if got, err := h.Reader.Get(t.Context(), anaVisibility, got.ID, store.TaskParts{}); err != nil || got.Status.State != agentsvc.Working {
 			t.Errorf("meanwhile the task is %s (%v)", got.Status.State, err)
 		}
 	}
@@ -260,7 +260,7 @@ func TestStoppedInToolCall(t *testing.T) {
 				h := openTestProcess(t, d, quickRetry, map[string]agent.Agent{"a": newLookAgent(t, first, hang)})
 				sub := newSubmission("look")
 				sub.Awaited = true
-				got, err := h.Submit(t.Context(), sub)
+				got, err := h.Messages.Submit(t.Context(), sub)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -279,7 +279,7 @@ func TestStoppedInToolCall(t *testing.T) {
 				}})})
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				_, evs, err := there.Follow(ctx, anaVisibility, got.ID, new(int64))
+				_, evs, err := there.Reader.Follow(ctx, anaVisibility, got.ID, new(int64))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -316,7 +316,7 @@ func TestStoppedInToolCall(t *testing.T) {
 				if idempotent {
 					return
 				}
-				if _, err := there.Decide(ctx, anaVisibility, got.ID, ana, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); err != nil {
+				if _, err := there.Decisions.Decide(ctx, anaVisibility, got.ID, ana, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); err != nil {
 					t.Fatal(err)
 				}
 				if end := there.waitUntilSettled(t, got.ID); end.Status.State != agentsvc.Completed || looked.Load() != 2 {
@@ -341,7 +341,7 @@ func TestExhausted(t *testing.T) {
 		h.pool.WakeClaimers()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		got, evs, err := h.Follow(ctx, anaVisibility, run.Task, nil)
+		got, evs, err := h.Reader.Follow(ctx, anaVisibility, run.Task, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -366,7 +366,7 @@ func TestLost(t *testing.T) {
 		h := openTestProcess(t, d, quickRetry, map[string]agent.Agent{"a": newLookAgent(t, newTalkerModel(t), lookTool{})})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		got, evs, err := h.SubmitAndFollow(ctx, newSubmission("slow"))
+		got, evs, err := h.Messages.SubmitAndFollow(ctx, newSubmission("slow"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -376,7 +376,7 @@ func TestLost(t *testing.T) {
 			case err != nil:
 				t.Fatal(err)
 			case ev.Chunk != nil:
-				if _, err := h.Cancel(ctx, anaVisibility, got.ID); err != nil {
+				if _, err := h.Canceller.Cancel(ctx, anaVisibility, got.ID); err != nil {
 					t.Fatal(err)
 				}
 			case ev.Status != nil:

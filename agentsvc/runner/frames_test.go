@@ -61,7 +61,7 @@ func TestFrames(t *testing.T) {
 		if diff := cmp.Diff([]string{"user: go", "user: par:\none:\none\n\ntwo:\ntwo"}, formatEntries(m.reqs[0].Conversation)); diff != "" {
 			t.Error(diff)
 		}
-		stored, err := h.Get(t.Context(), anaVisibility, got.ID, store.TaskParts{History: true})
+		stored, err := h.Reader.Get(t.Context(), anaVisibility, got.ID, store.TaskParts{History: true})
 		if err != nil || len(stored.History) != 2 {
 			t.Errorf("kept history %v (%v)", stored.History, err)
 		}
@@ -141,7 +141,7 @@ func TestStoppedInSubAgentCall(t *testing.T) {
 		h := openTestProcess(t, d, quickRetry, map[string]agent.Agent{"a": a})
 		sub := newSubmission("go")
 		sub.Awaited = true
-		got, err := h.Submit(t.Context(), sub)
+		got, err := h.Messages.Submit(t.Context(), sub)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +158,7 @@ func TestStoppedInSubAgentCall(t *testing.T) {
 		there := openTestProcess(t, d, quickRetry, map[string]agent.Agent{"a": a})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		_, evs, err := there.Follow(ctx, anaVisibility, got.ID, new(int64))
+		_, evs, err := there.Reader.Follow(ctx, anaVisibility, got.ID, new(int64))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -61,7 +61,7 @@ func TestLongestRunWaits(t *testing.T) {
 				t.Fatalf("the task waits for %+v", now)
 			}
 		}
-		if _, err := h.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); err != nil {
+		if _, err := h.Decisions.Decide(t.Context(), anaVisibility, got.ID, approver, audit.Origin{}, newApproveInput("")); err != nil {
 			t.Fatal(err)
 		}
 		if end := h.waitUntilSettled(t, got.ID); end.Status.State != agentsvc.Completed || len(tools.sortedCalls()) != 1 {

@@ -92,7 +92,7 @@ func New(tasks *task.Service, agents map[string]agent.Agent, retry queue.Retry, 
 func (r *Runner) Run(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 	memory := r.options.Memory.NewReservation(run.Tenant, 1)
 	defer memory.ReleaseBytes()
-	rec := r.tasks.NewRecorder(&run, memory)
+	rec := r.tasks.Recorders.New(&run, memory)
 	defer rec.Close()
 	// Claimed from the queue: the run has no epoch yet, so nothing it writes would be accepted.
 	if run.Epoch == 0 {

@@ -188,7 +188,7 @@ func (p *testProcess) submitAndDrain(t *testing.T, sub task.Submission) (agentsv
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	got, evs, err := p.SubmitAndFollow(ctx, sub)
+	got, evs, err := p.Messages.SubmitAndFollow(ctx, sub)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,12 +19,12 @@ func TestApprovalExample(t *testing.T) {
 	if outcome.Status.State != agentsvc.InputRequired || outcome.Status.Message.Text() != "Do you agree to this payment?" {
 		t.Fatalf("%s %+v", outcome.Status.State, outcome.Status.Message)
 	}
-	got, err := a.Tasks().Get(t.Context(), task.Visibility{}, outcome.ID, store.TaskParts{Approvals: true})
+	got, err := a.Tasks().Reader.Get(t.Context(), task.Visibility{}, outcome.ID, store.TaskParts{Approvals: true})
 	if err != nil || len(got.Approvals) != 1 || got.Approvals[0].Timeout != 24*time.Hour || got.Approvals[0].Call.Name != "pay" {
 		t.Fatalf("%+v (%v)", got.Approvals, err)
 	}
 	edited := task.DecisionInput{Outcome: agentsvc.OutcomeApproved, Arguments: []byte(`{"sum":7}`)}
-	if _, err := a.Tasks().Decide(t.Context(), task.Visibility{}, outcome.ID, ana, audit.Origin{}, edited); !errors.Is(err, agentsvc.CodeInvalid) {
+	if _, err := a.Tasks().Decisions.Decide(t.Context(), task.Visibility{}, outcome.ID, ana, audit.Origin{}, edited); !errors.Is(err, agentsvc.CodeInvalid) {
 		t.Errorf("arguments against the schema: %v", err)
 	}
 	sub := newSubmissionFor("clerk", "")

@@ -185,28 +185,28 @@ func TestCredential(t *testing.T) {
 		}
 		answer := newSubmissionFor("helper", "what for?")
 		answer.Message.Task = outcome.ID
-		if _, err := a.Tasks().Submit(t.Context(), answer); !errors.Is(err, agentsvc.ErrAwaitingCredential) {
+		if _, err := a.Tasks().Messages.Submit(t.Context(), answer); !errors.Is(err, agentsvc.ErrAwaitingCredential) {
 			t.Errorf("a plain answer: %v", err)
 		}
 		boss := agentsvc.Owner{Issuer: "test", Subject: "boss"}
 		otherOwner := newCredentialSubmission(t, "helper", outcome.ID, "api", "boss's key")
 		otherOwner.Owner = boss
-		if _, err := a.Tasks().Submit(t.Context(), otherOwner); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, err := a.Tasks().Messages.Submit(t.Context(), otherOwner); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("supplied by another user: %v", err)
 		}
-		if _, err := a.Tasks().Decide(t.Context(), task.Visibility{}, outcome.ID, boss, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); !errors.Is(err, agentsvc.ErrNoOpenDecision) {
+		if _, err := a.Tasks().Decisions.Decide(t.Context(), task.Visibility{}, outcome.ID, boss, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); !errors.Is(err, agentsvc.ErrNoOpenDecision) {
 			t.Errorf("approved: %v", err)
 		}
 		var invalid *agentsvc.Error
-		open, err := a.Tasks().Get(t.Context(), task.Visibility{}, outcome.ID, store.TaskParts{Approvals: true})
+		open, err := a.Tasks().Reader.Get(t.Context(), task.Visibility{}, outcome.ID, store.TaskParts{Approvals: true})
 		if err != nil || len(open.Approvals) != 2 {
 			t.Fatalf("%+v, %v", open.Approvals, err)
 		}
 		yes := task.DecisionInput{Call: open.Approvals[0].Call.ID, Outcome: agentsvc.OutcomeApproved}
-		if _, err := a.Tasks().Decide(t.Context(), task.Visibility{}, outcome.ID, boss, audit.Origin{}, yes); !errors.As(err, &invalid) || invalid.Field != "call_id" {
+		if _, err := a.Tasks().Decisions.Decide(t.Context(), task.Visibility{}, outcome.ID, boss, audit.Origin{}, yes); !errors.As(err, &invalid) || invalid.Field != "call_id" {
 			t.Errorf("approved by its id: %v", err)
 		}
-		if _, err := a.Tasks().Submit(t.Context(), newCredentialSubmission(t, "helper", outcome.ID, "calc", "x")); !errors.As(err, &invalid) || invalid.Field != "tool" {
+		if _, err := a.Tasks().Messages.Submit(t.Context(), newCredentialSubmission(t, "helper", outcome.ID, "calc", "x")); !errors.As(err, &invalid) || invalid.Field != "tool" {
 			t.Errorf("for another tool: %v", err)
 		}
 		outcome, _ = runTurn(t, a, newCredentialSubmission(t, "helper", outcome.ID, "api", "ana's key"))
@@ -222,7 +222,7 @@ func TestCredential(t *testing.T) {
 		if diff := cmp.Diff(wantFacts, logKinds(t, d, outcome.ID)); diff != "" {
 			t.Error(diff)
 		}
-		if _, err := a.Tasks().Submit(t.Context(), newCredentialSubmission(t, "helper", outcome.ID, "api", "x")); !errors.Is(err, agentsvc.ErrTaskEnded) {
+		if _, err := a.Tasks().Messages.Submit(t.Context(), newCredentialSubmission(t, "helper", outcome.ID, "api", "x")); !errors.Is(err, agentsvc.ErrTaskEnded) {
 			t.Errorf("supplied again: %v", err)
 		}
 		outcome, _ = runTurn(t, a, newSubmission("get "+srv.URL+"/later"))
@@ -237,7 +237,7 @@ func TestCredential(t *testing.T) {
 		if diff := cmp.Diff([]string{"/later ana's key"}, srv.drainRequests()); diff != "" {
 			t.Error(diff)
 		}
-		if _, err := a.Tasks().Cancel(t.Context(), task.Visibility{}, outcome.ID); err != nil {
+		if _, err := a.Tasks().Canceller.Cancel(t.Context(), task.Visibility{}, outcome.ID); err != nil {
 			t.Errorf("cancelled: %v", err)
 		}
 	})
@@ -302,10 +302,10 @@ func TestCredentialAndApproval(t *testing.T) {
 
 	outcome, _ = runTurn(t, a, newSubmission("all"))
 	requireStatus(t, outcome, agentsvc.InputRequired, "May paid run?\nYour key?")
-	if _, err := a.Tasks().Submit(t.Context(), newCredentialSubmission(t, "helper", outcome.ID, "api", "the key")); err != nil {
+	if _, err := a.Tasks().Messages.Submit(t.Context(), newCredentialSubmission(t, "helper", outcome.ID, "api", "the key")); err != nil {
 		t.Fatal(err)
 	}
-	got, err := a.Tasks().Get(t.Context(), task.Visibility{}, outcome.ID, store.TaskParts{Approvals: true})
+	got, err := a.Tasks().Reader.Get(t.Context(), task.Visibility{}, outcome.ID, store.TaskParts{Approvals: true})
 	if err != nil || got.Status.State != agentsvc.InputRequired || len(got.Approvals) != 1 || !got.Approvals[0].NeedsDecision() || srv.drainRequests() != nil {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -317,11 +317,11 @@ func TestCredentialAndApproval(t *testing.T) {
 		t.Fatal(err)
 	}
 	outcome, _ = runTurn(t, a, newSubmission("all"))
-	now, err := a.Tasks().Decide(t.Context(), task.Visibility{}, outcome.ID, ana, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeApproved})
+	now, err := a.Tasks().Decisions.Decide(t.Context(), task.Visibility{}, outcome.ID, ana, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeApproved})
 	if err != nil || now.Status.State != agentsvc.InputRequired || now.Status.Message.Text() != "Your key?" {
 		t.Fatalf("%+v, %v", now, err)
 	}
-	if _, err := a.Tasks().Submit(t.Context(), approve(outcome.ID)); !errors.Is(err, agentsvc.ErrNoOpenDecision) {
+	if _, err := a.Tasks().Messages.Submit(t.Context(), approve(outcome.ID)); !errors.Is(err, agentsvc.ErrNoOpenDecision) {
 		t.Errorf("decided again: %v", err)
 	}
 	if outcome, _ = runTurn(t, a, newCredentialSubmission(t, "helper", outcome.ID, "api", "the key")); outcome.Status.State != agentsvc.Completed {
@@ -400,7 +400,7 @@ func TestCredentialTooLate(t *testing.T) {
 			"all":  {agentsvc.Rejected, "Nobody decided about the call of paid within 10ms. Nobody supplied the credential for api within 10ms."},
 		} {
 			outcome, _ := runTurn(t, a, newSubmission(text))
-			_, events, err := a.Tasks().Follow(t.Context(), task.Visibility{}, outcome.ID, &outcome.Seq)
+			_, events, err := a.Tasks().Reader.Follow(t.Context(), task.Visibility{}, outcome.ID, &outcome.Seq)
 			if err != nil {
 				t.Fatal(err)
 			}

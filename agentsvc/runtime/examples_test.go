@@ -199,7 +199,7 @@ func TestCheckpointsExample(t *testing.T) {
 	t.Parallel()
 	a := newExampleApp(t, "checkpoints")
 	outcome, _ := runTurn(t, a, newSubmissionFor("assistant", "add it up"))
-	stored, err := a.Tasks().ListCheckpoints(t.Context(), task.Visibility{}, outcome.ID)
+	stored, err := a.Tasks().Checkpoints.List(t.Context(), task.Visibility{}, outcome.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -181,10 +181,10 @@ guardrails:
 	if diff := cmp.Diff(before, waitingTask.Status.Message.Metadata["guardrails"]); waitingTask.Status.State != agentsvc.InputRequired || diff != "" {
 		t.Errorf("%s, found (want -)\n%s", waitingTask.Status.State, diff)
 	}
-	if _, err := g.Tasks().Decide(t.Context(), task.Visibility{}, waitingTask.ID, ana, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); err != nil {
+	if _, err := g.Tasks().Decisions.Decide(t.Context(), task.Visibility{}, waitingTask.ID, ana, audit.Origin{}, task.DecisionInput{Outcome: agentsvc.OutcomeApproved}); err != nil {
 		t.Fatal(err)
 	}
-	outcome, evs, err := g.Tasks().Follow(t.Context(), task.Visibility{}, waitingTask.ID, new(int64))
+	outcome, evs, err := g.Tasks().Reader.Follow(t.Context(), task.Visibility{}, waitingTask.ID, new(int64))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ guardrails:
 	if diff := cmp.Diff(after, final.Metadata["guardrails"]); diff != "" || final.Text() != "Falcon, ***.**@*******.***: 42" || facts != 5 {
 		t.Errorf("%q, %d facts, found (want -)\n%s", final.Text(), facts, diff)
 	}
-	stored, err := g.Tasks().Get(t.Context(), task.Visibility{}, waitingTask.ID, store.TaskParts{History: true})
+	stored, err := g.Tasks().Reader.Get(t.Context(), task.Visibility{}, waitingTask.ID, store.TaskParts{History: true})
 	if diff := cmp.Diff(final.Metadata, stored.Status.Message.Metadata); err != nil || diff != "" {
 		t.Errorf("stored is not what was sent (%v)\n%s", err, diff)
 	}

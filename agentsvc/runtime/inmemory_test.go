@@ -133,7 +133,7 @@ func (p *testProcess) runTurn(t *testing.T, text string, id agentsvc.TaskID) age
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	outcome, events, err := p.app.Load().Tasks().SubmitAndFollow(ctx, task.Submission{
+	outcome, events, err := p.app.Load().Tasks().Messages.SubmitAndFollow(ctx, task.Submission{
 		Agent: "helper", Owner: bea, Message: agentsvc.Message{Context: "c1", Task: id, Parts: []agentsvc.Part{agentsvc.TextPart(text)}},
 	})
 	if err != nil {
@@ -227,7 +227,7 @@ func TestBackendChanged(t *testing.T) {
 		{"", "tasks: {backend: inmemory}", p.DB},
 	} {
 		p.loadApp(t, c.from)
-		outcome, err := p.app.Load().Tasks().Submit(t.Context(), task.Submission{
+		outcome, err := p.app.Load().Tasks().Messages.Submit(t.Context(), task.Submission{
 			Agent: "helper", Owner: bea, Message: agentsvc.Message{Context: "c1", Parts: []agentsvc.Part{agentsvc.TextPart("hello")}},
 		})
 		if err != nil {
@@ -316,7 +316,7 @@ func TestEvictOldest(t *testing.T) {
 	if n := countActiveRuns(t, p.InMemory.DB, "acme"); n != 0 {
 		t.Errorf("%d runs are left, want none", n)
 	}
-	list, err := p.app.Load().Tasks().Get(t.Context(), task.Visibility{}, waiting.ID, store.TaskParts{})
+	list, err := p.app.Load().Tasks().Reader.Get(t.Context(), task.Visibility{}, waiting.ID, store.TaskParts{})
 	if err != nil || list.ID != waiting.ID {
 		t.Errorf("the task that waits: %v", err)
 	}
@@ -356,7 +356,7 @@ func TestInMemoryLimits(t *testing.T) {
 	p.limits.MaxConcurrentTasks = 1
 	p.loadApp(t, "tasks: {backend: inmemory}")
 	for range 2 {
-		if _, err := p.app.Load().Tasks().Submit(t.Context(), task.Submission{
+		if _, err := p.app.Load().Tasks().Messages.Submit(t.Context(), task.Submission{
 			Agent: "helper", Owner: bea, Message: agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart("wait")}},
 		}); err != nil {
 			t.Fatal(err)
@@ -397,11 +397,11 @@ func TestInMemoryCredential(t *testing.T) {
 	if sub.Decisions, err = task.ParseDecisions(&sub.Message); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.app.Load().Tasks().Submit(t.Context(), sub); err != nil {
+	if _, err := p.app.Load().Tasks().Messages.Submit(t.Context(), sub); err != nil {
 		t.Fatal(err)
 	}
 	for range 3000 {
-		if outcome, err = p.app.Load().Tasks().Get(t.Context(), task.Visibility{}, outcome.ID, store.TaskParts{}); err != nil {
+		if outcome, err = p.app.Load().Tasks().Reader.Get(t.Context(), task.Visibility{}, outcome.ID, store.TaskParts{}); err != nil {
 			t.Fatal(err)
 		}
 		if outcome.Status.State.IsTerminal() {

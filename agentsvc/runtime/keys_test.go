@@ -291,7 +291,7 @@ func TestApprovalKeys(t *testing.T) {
 			a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, src, config.Options{}), runtime.Tenant{ID: "default", Name: "default", Revision: 1, DefaultApp: true},
 				slog.New(slog.DiscardHandler), withSandbox(t))
 			outcome, _ := runTurn(t, a, newSubmission("go"))
-			got, err := a.Tasks().Get(t.Context(), task.Visibility{}, outcome.ID, store.TaskParts{Approvals: true})
+			got, err := a.Tasks().Reader.Get(t.Context(), task.Visibility{}, outcome.ID, store.TaskParts{Approvals: true})
 			if err != nil {
 				t.Fatal(err)
 			}

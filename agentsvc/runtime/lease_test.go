@@ -54,7 +54,7 @@ func TestLeaseLost(t *testing.T) {
 					}})
 				}}
 			})
-			accepted, _, err := a.Tasks().SubmitAndFollow(t.Context(), newSubmission("go"))
+			accepted, _, err := a.Tasks().Messages.SubmitAndFollow(t.Context(), newSubmission("go"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +64,7 @@ func TestLeaseLost(t *testing.T) {
 			if n := len(srv.Requests()); n != want {
 				t.Errorf("the model was asked %d times, want %d", n, want)
 			}
-			got, err := a.Tasks().Get(t.Context(), task.Visibility{}, accepted.ID, store.TaskParts{})
+			got, err := a.Tasks().Reader.Get(t.Context(), task.Visibility{}, accepted.ID, store.TaskParts{})
 			if err != nil || got.Status.State != agentsvc.Working {
 				t.Errorf("the task is %s (%v)", got.Status.State, err)
 			}

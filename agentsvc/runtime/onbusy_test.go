@@ -25,7 +25,7 @@ func TestBusy(t *testing.T) {
 		send := func(text string) (agentsvc.Task, error) {
 			sub := newSubmissionFor(agent, text)
 			sub.Awaited, sub.Message.Context = true, agentsvc.ContextID(agent)
-			return a.Tasks().Submit(t.Context(), sub)
+			return a.Tasks().Messages.Submit(t.Context(), sub)
 		}
 		first, err := send("write a novel")
 		if err != nil {
@@ -35,11 +35,11 @@ func TestBusy(t *testing.T) {
 		if !errors.Is(err, c.err) || second.Status.State != c.second {
 			t.Errorf("%s: the second message is %s (%v)", agent, second.Status.State, err)
 		}
-		if got, err := a.Tasks().Get(t.Context(), task.Visibility{}, first.ID, store.TaskParts{}); err != nil || got.Status.State != c.first {
+		if got, err := a.Tasks().Reader.Get(t.Context(), task.Visibility{}, first.ID, store.TaskParts{}); err != nil || got.Status.State != c.first {
 			t.Errorf("%s: the first is %s (%v)", agent, got.Status.State, err)
 		}
 		for _, id := range []agentsvc.TaskID{second.ID, first.ID} {
-			_, _ = a.Tasks().Cancel(t.Context(), task.Visibility{}, id)
+			_, _ = a.Tasks().Canceller.Cancel(t.Context(), task.Visibility{}, id)
 		}
 	}
 }

@@ -126,7 +126,7 @@ func TestLimitsCountUsage(t *testing.T) {
 			answer.Message.Task = requested.ID
 			runTurn(t, a, answer)
 			waitForTokens(t, a, 247)
-			if _, err := a.Tasks().Submit(t.Context(), submission(strings.Repeat("long ", 200))); err != nil { // through the queue
+			if _, err := a.Tasks().Messages.Submit(t.Context(), submission(strings.Repeat("long ", 200))); err != nil { // through the queue
 				t.Fatal(err)
 			}
 			waitForTokens(t, a, 289)

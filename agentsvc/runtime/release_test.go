@@ -29,7 +29,7 @@ func TestCancelledTurnsReleaseReservations(t *testing.T) {
 	src = strings.Replace(src, "    script:\n", "    script:\n      - {when: {text: slow}, then: [{say: \"one two three \"}, {say: never, pause: 10m}]}\n", 1)
 	a := newAppWith(t, d, mustParse(t, src, config.Options{}), privateNetworkTenant, slog.New(slog.DiscardHandler), func(h *runtime.Dependencies) { h.Billing = b })
 	const reserved = 1000
-	accepted, events, err := a.Tasks().SubmitAndFollow(t.Context(), withReservation(t, a, newSubmission("slow "+strings.Repeat("word", reserved))))
+	accepted, events, err := a.Tasks().Messages.SubmitAndFollow(t.Context(), withReservation(t, a, newSubmission("slow "+strings.Repeat("word", reserved))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestCancelledTurnsReleaseReservations(t *testing.T) {
 	if _, tokens := countedUsage(t, a); tokens < reserved {
 		t.Fatalf("the turn holds %d tokens, want %d at least", tokens, reserved)
 	}
-	if _, err := a.Tasks().Cancel(t.Context(), task.Visibility{}, accepted.ID); err != nil {
+	if _, err := a.Tasks().Canceller.Cancel(t.Context(), task.Visibility{}, accepted.ID); err != nil {
 		t.Fatal(err)
 	}
 	var tokens int64

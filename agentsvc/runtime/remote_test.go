@@ -122,13 +122,13 @@ func TestRemoteCancel(t *testing.T) {
 	t.Cleanup(srv.Close)
 	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, "agents: {helper: {type: remote, url: "+srv.URL+", timeout: 1m}}", config.Options{}),
 		runtime.Tenant{ID: "acme", Name: "acme", Revision: 1, PrivateNetwork: true}, slog.New(slog.DiscardHandler))
-	accepted, err := a.Tasks().Submit(t.Context(), newSubmission("go"))
+	accepted, err := a.Tasks().Messages.Submit(t.Context(), newSubmission("go"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	<-began
 	<-began // its status was requested, so its id is known
-	if _, err := a.Tasks().Cancel(t.Context(), task.Visibility{Owner: &ana}, accepted.ID); err != nil {
+	if _, err := a.Tasks().Canceller.Cancel(t.Context(), task.Visibility{Owner: &ana}, accepted.ID); err != nil {
 		t.Fatal(err)
 	}
 	select {

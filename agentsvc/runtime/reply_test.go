@@ -69,7 +69,7 @@ agents:
 			{"team", "hello", "You said: hello", false, nil},
 		} {
 			outcome, lines := runTurn(t, a, newSubmissionFor(c.agent, c.text))
-			stored, err := a.Tasks().Get(t.Context(), task.Visibility{Agents: []string{c.agent}, Owner: &ana}, outcome.ID, store.TaskParts{})
+			stored, err := a.Tasks().Reader.Get(t.Context(), task.Visibility{Agents: []string{c.agent}, Owner: &ana}, outcome.ID, store.TaskParts{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -114,7 +114,7 @@ func newSubmissionFor(agent, text string) task.Submission {
 // runTurn executes a turn to its end and returns the task as its events describe it, with a line for each event.
 func runTurn(t *testing.T, a *runtime.Runtime, sub task.Submission) (agentsvc.Task, []string) {
 	t.Helper()
-	accepted, events, err := a.Tasks().SubmitAndFollow(t.Context(), sub)
+	accepted, events, err := a.Tasks().Messages.SubmitAndFollow(t.Context(), sub)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestCall(t *testing.T) {
 			if c.lines != nil && !slices.Equal(lines, c.lines) {
 				t.Errorf("%q: %s", c.text, cmp.Diff(c.lines, lines))
 			}
-			stored, err := a.Tasks().Get(t.Context(), task.Visibility{Agents: []string{"helper"}, Owner: &ana}, outcome.ID, store.TaskParts{History: true, Artifacts: true})
+			stored, err := a.Tasks().Reader.Get(t.Context(), task.Visibility{Agents: []string{"helper"}, Owner: &ana}, outcome.ID, store.TaskParts{History: true, Artifacts: true})
 			if err != nil {
 				t.Fatal(err)
 			}

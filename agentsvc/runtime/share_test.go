@@ -22,7 +22,7 @@ func TestShareOfMemory(t *testing.T) {
 	p.loadApp(t, "tasks: {backend: inmemory}, sessions: {backend: inmemory}")
 	text := strings.Repeat("x", 100_000)
 	submitSome := func(size int) error {
-		_, err := p.app.Load().Tasks().Submit(t.Context(), task.Submission{
+		_, err := p.app.Load().Tasks().Messages.Submit(t.Context(), task.Submission{
 			Agent: "helper", Owner: bea, Message: agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart(text[:size])}},
 		})
 		return err
@@ -62,7 +62,7 @@ func TestShareOfMemory(t *testing.T) {
 		}
 		return submit() == nil
 	})
-	if _, err := p.app.Load().Tasks().Get(t.Context(), task.Visibility{}, waiting.ID, store.TaskParts{}); err != nil {
+	if _, err := p.app.Load().Tasks().Reader.Get(t.Context(), task.Visibility{}, waiting.ID, store.TaskParts{}); err != nil {
 		t.Errorf("the task that waits for its user: %v", err)
 	}
 }

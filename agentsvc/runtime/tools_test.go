@@ -193,7 +193,7 @@ func TestCommandCancelled(t *testing.T) {
 		slog.New(slog.DiscardHandler), withSandbox(t))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	_, events, err := a.Tasks().SubmitAndFollow(ctx, newSubmission("run sleep 600"))
+	_, events, err := a.Tasks().Messages.SubmitAndFollow(ctx, newSubmission("run sleep 600"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestCommandCancelled(t *testing.T) {
 		}
 		if ev.Message != nil && len(ev.Message.ToolCalls) > 0 {
 			start = time.Now()
-			if _, err := a.Tasks().Cancel(ctx, task.Visibility{Agents: []string{"helper"}, Owner: &ana}, ev.Task); err != nil {
+			if _, err := a.Tasks().Canceller.Cancel(ctx, task.Visibility{Agents: []string{"helper"}, Owner: &ana}, ev.Task); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -111,7 +111,7 @@ func (rt *Runtime) StartTick(ctx context.Context, t trigger.Tick) (agentsvc.Task
 	}
 	owner, key := trigger.TaskOwner(t.Agent), trigger.TickKey(t.At)
 	// The task may exist from an earlier attempt. It must then not be counted again.
-	if id, err := rt.tasks.FindByKey(ctx, owner, t.Agent, key); !errors.Is(err, agentsvc.ErrNotFound) {
+	if id, err := rt.tasks.Reader.FindByKey(ctx, owner, t.Agent, key); !errors.Is(err, agentsvc.ErrNotFound) {
 		return id, err
 	}
 	at := t.At.In(s.Zone).Format(time.RFC3339)
@@ -124,7 +124,7 @@ func (rt *Runtime) StartTick(ctx context.Context, t trigger.Tick) (agentsvc.Task
 	if err == nil {
 		defer release()
 		var opened agentsvc.Task
-		if opened, err = rt.tasks.Submit(ctx, sub); err == nil {
+		if opened, err = rt.tasks.Messages.Submit(ctx, sub); err == nil {
 			return opened.ID, nil
 		}
 	}

@@ -32,7 +32,7 @@ func TestTriggersExample(t *testing.T) {
 	}
 	var got agentsvc.Task
 	waitUntil(t, func() bool {
-		got, err = a.Tasks().Get(t.Context(), task.Visibility{}, first, store.TaskParts{History: true})
+		got, err = a.Tasks().Reader.Get(t.Context(), task.Visibility{}, first, store.TaskParts{History: true})
 		return err == nil && got.Status.State.IsTerminal()
 	})
 	if got.Status.Message.Text() != "Nothing has happened." || got.Owner != trigger.TaskOwner("reporter") {

@@ -53,11 +53,21 @@ func (s *Runs) appendRecord(ctx context.Context, run *Run, rec Record) error {
 	g := precondition{run.Epoch, run.Seq + int64(len(rec.Events))}
 	var n int64
 	var err error
+	position := run.SessionPosition
+	if run.IsNewContext {
+		position = 1
+	}
 	for range maxAttempts {
-		n, err = s.tryAppendRecord(ctx, run, rec, &g)
-		if len(rec.SessionEntries) == 0 || !db.IsDuplicate(err) {
-			break // else a concurrent task of the session wrote the same position
+		if len(rec.SessionEntries) > 0 && position == 0 {
+			if position, err = s.nextSessionPosition(ctx, run); err != nil {
+				break
+			}
 		}
+		n, err = s.tryAppendRecord(ctx, run, rec, position, &g)
+		if len(rec.SessionEntries) == 0 || !db.IsDuplicate(err) {
+			break
+		}
+		position = 0 // a concurrent task of the session wrote this position
 	}
 	if errors.Is(err, db.ErrUnknownOutcome) {
 		// Only this run writes at this epoch: if the task has reached the sequence, this record was committed.
@@ -80,13 +90,13 @@ func (s *Runs) appendRecord(ctx context.Context, run *Run, rec Record) error {
 const maxAttempts = 100
 
 // tryAppendRecord executes the record once.
-func (s *Runs) tryAppendRecord(ctx context.Context, run *Run, rec Record, g *precondition) (n int64, err error) {
+func (s *Runs) tryAppendRecord(ctx context.Context, run *Run, rec Record, position int64, g *precondition) (n int64, err error) {
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresMore}
 	if rec.EndState != "" {
 		b.StorageKind = db.StoresEnd
 	}
 	var w recordResult
-	if err := s.addRecord(&b, &w, run, rec, g, time.Now().UnixMicro()); err != nil {
+	if err := s.addRecord(&b, &w, run, rec, position, g, time.Now().UnixMicro()); err != nil {
 		return 0, err
 	}
 	b.Append(rec.SideBatch)
@@ -106,7 +116,7 @@ type recordResult struct {
 }
 
 // addRecord adds rec's statements to b, one for each table, and their shared form.
-func (s *Runs) addRecord(b *db.Batch, w *recordResult, run *Run, rec Record, g *precondition, now int64) error {
+func (s *Runs) addRecord(b *db.Batch, w *recordResult, run *Run, rec Record, position int64, g *precondition, now int64) error {
 	events, err := eventRows(s.tenant, run.Task, rec.Events)
 	if err != nil {
 		return err
@@ -122,9 +132,9 @@ func (s *Runs) addRecord(b *db.Batch, w *recordResult, run *Run, rec Record, g *
 		s.endRun(b, w, run, rec, g)
 	}
 	if len(rec.SessionEntries) > 0 {
-		s.insertSessionTurn(b, run, rec, g, session, now)
+		s.insertSessionTurn(b, run, rec, position, g, session, now)
 	}
-	b.Shared = s.recordShared(w, run, rec, g, events, session, now)
+	b.Shared = s.recordShared(w, run, rec, position, g, events, session, now)
 	return nil
 }
 

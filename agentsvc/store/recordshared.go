@@ -4,9 +4,8 @@ import "stoa/tenancy/db"
 
 // On PostgreSQL, records that end a turn, the most frequent ones under load, have a second form (see
 // [db.Batch].Shared): those of one tenant that are committed together share one statement for each table. It requires
-// that every record's precondition holds; otherwise the batches fall back to the statements of addRecord. Only a
-// session's first turn can use it, since a later one must look up its position. TestRecordTogether holds the forms equal;
-// docs/performance.md has the gain.
+// that every record's precondition holds and that no other task has written a turn's position; otherwise the batches
+// fall back to the statements of addRecord. TestRecordTogether holds the forms equal; docs/performance.md has the gain.
 
 var (
 	// taskAdvanceChange is advanceTask for many records; the last argument is the precondition.
@@ -16,17 +15,16 @@ var (
 	// runEndChange is endRun for many records; it returns whether other runs of the session wait.
 	runEndChange = db.NewReturningChange("run", "tenant, task, turn", `tenant TEXT, task TEXT, turn BIGINT, state TEXT, delay BIGINT, error TEXT`,
 		`worker = '', cut_off = FALSE, state = v.state, available_at = stoa_now() + v.delay, ready = v.delay <= 0, last_error = v.error`, "run.followed")
-	// sessionTurnInsert adds the first turn of a session. If the session has one, the duplicate key makes the batch
-	// fall back.
+	// sessionTurnInsert adds a turn to its session.
 	sessionTurnInsert = db.NewInsertTarget("session_turn", `tenant TEXT, task TEXT, owner_iss TEXT, owner_sub TEXT, context_id TEXT, body TEXT, turn BIGINT, epoch BIGINT,
-		at BIGINT, position = 1`, "")
+		at BIGINT, position BIGINT`, "")
 )
 
 // recordShared returns the record in statements that records share, nil where rec needs something that these do not
 // do.
-func (s *Runs) recordShared(w *recordResult, run *Run, rec Record, g *precondition, events [][]any, session string, now int64) *db.Batch {
+func (s *Runs) recordShared(w *recordResult, run *Run, rec Record, position int64, g *precondition, events [][]any, session string, now int64) *db.Batch {
 	status := lastStatus(rec.Events)
-	if status == nil || rec.EndState == "" || len(filterApprovals(rec.Events)) > 0 || len(rec.SessionEntries) > 0 && !run.IsNewContext {
+	if status == nil || rec.EndState == "" || len(filterApprovals(rec.Events)) > 0 {
 		return nil
 	}
 	id := string(run.Task)
@@ -35,7 +33,7 @@ func (s *Runs) recordShared(w *recordResult, run *Run, rec Record, g *preconditi
 	b.InsertRows(eventInsert, events...)
 	b.ChangeRow(&w.queuedRuns, runEndChange, []any{s.tenant, id, run.Turn, string(rec.EndState), rec.RetryDelay.Microseconds(), rec.Error})
 	if len(rec.SessionEntries) > 0 {
-		b.InsertRows(sessionTurnInsert, []any{s.tenant, id, run.Owner.Issuer, run.Owner.Subject, string(run.Context), session, run.Turn, run.Epoch, now})
+		b.InsertRows(sessionTurnInsert, []any{s.tenant, id, run.Owner.Issuer, run.Owner.Subject, string(run.Context), session, run.Turn, run.Epoch, now, position})
 	}
 	return &b
 }

@@ -75,7 +75,7 @@ func raiseEpochs(b *db.Batch, condition string, args ...any) {
 }
 
 // WakeOverdueRuns makes the resting runs pending whose approvals have expired, and returns their number. The worker
-// that claims one settles the approval (task.Service.expireApprovals). The run leaves its session's queue (its column
+// that claims one settles the approval (task.approvalExpiry). The run leaves its session's queue (its column
 // session becomes empty), since it executes nothing that could collide with another run.
 func (q *RunQueue) WakeOverdueRuns(ctx context.Context) (n int64, err error) {
 	err = q.execBatch(ctx, "look for overdue decisions", func(b *db.Batch) {

@@ -98,15 +98,24 @@ var sizedTurnsSQL = `SELECT position, octet_length(body), ` + smallBodySQL("body
 	CROSS JOIN (SELECT COALESCE(SUM(size), 0) AS total FROM (SELECT octet_length(body) AS size` + fromSessionSQL + ` ORDER BY position DESC LIMIT $7) AS sizes) AS sized
 	WHERE tenant = $1 AND owner_sub = $2 AND owner_iss = $3 AND context_id = $4 AND NOT (task = $5 AND turn = $6) ORDER BY position DESC LIMIT $7`
 
-// insertSessionTurn adds rec's turn, encoded as body, to its session, if the task is at g in rec's state. Two tasks that
-// end at once compute the same position; the primary key refuses one, which then tries again.
-func (s *Runs) insertSessionTurn(b *db.Batch, run *Run, rec Record, g *precondition, body string, now int64) {
+// nextSessionPosition reads the position behind the last turn of run's session.
+func (s *Runs) nextSessionPosition(ctx context.Context, run *Run) (position int64, err error) {
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&position) },
+		`SELECT COALESCE(MAX(position), 0) + 1 FROM session_turn WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3 AND context_id = $4`,
+		s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context))
+	err = s.h.Do(ctx, &b)
+	return position, err
+}
+
+// insertSessionTurn adds rec's turn, encoded as body, to its session at position, if the task is at g in rec's state.
+// The statement must not read session_turn: SQLite would then copy the body to a temporary table first.
+func (s *Runs) insertSessionTurn(b *db.Batch, run *Run, rec Record, position int64, g *precondition, body string, now int64) {
 	b.Exec(nil, `INSERT INTO session_turn (tenant, owner_iss, owner_sub, context_id, position, task, turn, epoch, at, body)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT),
-			COALESCE((SELECT MAX(position) FROM session_turn WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3 AND context_id = $4), 0) + 1,
-			CAST($5 AS TEXT), CAST($10 AS BIGINT), CAST($7 AS BIGINT), CAST($11 AS BIGINT), CAST($6 AS TEXT)
+			CAST($12 AS BIGINT), CAST($5 AS TEXT), CAST($10 AS BIGINT), CAST($7 AS BIGINT), CAST($11 AS BIGINT), CAST($6 AS TEXT)
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $5 AND epoch = $7 AND seq = $8 AND state = $9)`,
-		s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), body, g.epoch, g.seq, string(rec.taskState()), run.Turn, now)
+		s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), body, g.epoch, g.seq, string(rec.taskState()), run.Turn, now, position)
 }
 
 // Bounds of writes to an external session database.
@@ -138,23 +147,22 @@ func (s *Sessions) writeTurn(ctx context.Context, run *Run, entries []agentsvc.E
 	}
 }
 
-// tryWriteTurn writes the turn with an UPDATE and an INSERT of which at most one acts, and reads back whether the row
-// has this epoch. The row's epoch fences it: the tasks' epoch is not in this database.
+// tryWriteTurn inserts the turn's row if there is none, sets its body, and reads back whether the row has this epoch.
+// The row's epoch fences it: the tasks' epoch is not in this database. The INSERT has no body, because SQLite copies
+// what such a statement inserts to a temporary table first.
 func (s *Sessions) tryWriteTurn(ctx context.Context, run *Run, body string) error {
 	var err error
 	for range maxAttempts {
 		var there int64
 		b := db.Batch{StorageKind: db.StoresMore}
 		at := []any{s.tenant, run.Owner.Issuer, run.Owner.Subject, string(run.Context), string(run.Task), run.Turn, run.Epoch}
-		written := append(slices.Clone(at), time.Now().UnixMicro(), body)
-		b.Exec(nil, `UPDATE session_turn SET epoch = $7, at = $8, body = $9 WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3 AND context_id = $4
-			AND task = $5 AND turn = $6 AND epoch <= $7`, written...)
 		b.Exec(nil, `INSERT INTO session_turn (tenant, owner_iss, owner_sub, context_id, task, turn, epoch, at, body, position)
-			SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS BIGINT), CAST($7 AS BIGINT),
-				CAST($8 AS BIGINT), CAST($9 AS TEXT),
+			SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT), CAST($6 AS BIGINT), CAST($7 AS BIGINT), 0, '',
 				COALESCE((SELECT MAX(position) FROM session_turn WHERE tenant = $1 AND owner_sub = $3 AND owner_iss = $2 AND context_id = $4), 0) + 1
 			WHERE NOT EXISTS (SELECT 1 FROM session_turn WHERE tenant = $1 AND owner_sub = $3 AND owner_iss = $2 AND context_id = $4
-				AND task = $5 AND turn = $6)`, written...)
+				AND task = $5 AND turn = $6)`, at...)
+		b.Exec(nil, `UPDATE session_turn SET epoch = $7, at = $8, body = $9 WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3 AND context_id = $4
+			AND task = $5 AND turn = $6 AND epoch <= $7`, append(slices.Clone(at), time.Now().UnixMicro(), body)...)
 		b.Query(func(r db.Row) error { return r.Scan(&there) }, `SELECT COUNT(*) FROM session_turn WHERE tenant = $1 AND owner_iss = $2 AND owner_sub = $3
 			AND context_id = $4 AND task = $5 AND turn = $6 AND epoch = $7`, at...)
 		if err = s.execBatch(ctx, &b); !db.IsDuplicate(err) { // else another task of the session took the position

@@ -121,19 +121,22 @@ const (
 // Run is the execution of one turn by a worker, in one or several attempts. A claimed run has Agent, Context, Owner and
 // IsNewContext only after [Runs.AcquireLease]; the other fields but those of Lease do not change.
 type Run struct {
-	Tenant         db.ID
-	Task           agentsvc.TaskID
-	Turn           int64
-	Agent          string
-	Context        agentsvc.ContextID
-	IsNewContext   bool // the turn opens its context: there is no session to read and no other run to wait for
-	Owner          agentsvc.Owner
-	Revision       int64 // of the tenant's configuration when the turn was accepted; the run executes with it
-	FirstSeq       int64 // sequence of the first event of the turn's journal
-	Attempts       int64 // number of attempts, the current one included
-	Rescues        int64 // how often a worker died while it executed the run
-	WasInterrupted bool  // the previous attempt's worker stopped in the middle of it
-	InMemory       bool  // the task is in a database that ends with this process
+	Tenant       db.ID
+	Task         agentsvc.TaskID
+	Turn         int64
+	Agent        string
+	Context      agentsvc.ContextID
+	IsNewContext bool // the turn opens its context: there is no session to read and no other run to wait for
+	// SessionPosition is the position that the turn is expected to get in its session: one more than that of the last
+	// turn that its reader has read. 0 = not known.
+	SessionPosition int64
+	Owner           agentsvc.Owner
+	Revision        int64 // of the tenant's configuration when the turn was accepted; the run executes with it
+	FirstSeq        int64 // sequence of the first event of the turn's journal
+	Attempts        int64 // number of attempts, the current one included
+	Rescues         int64 // how often a worker died while it executed the run
+	WasInterrupted  bool  // the previous attempt's worker stopped in the middle of it
+	InMemory        bool  // the task is in a database that ends with this process
 	// Message opened the turn. A run that was claimed from the queue does not carry it: its journal begins with it.
 	Message agentsvc.Message
 	// Trace is the W3C traceparent of the request that opened the turn; "" = not traced.

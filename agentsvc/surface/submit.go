@@ -22,7 +22,7 @@ func (req *Request) WithDeadline(ctx context.Context) (context.Context, context.
 }
 
 // SubmitMessage submits a message and returns its task as it was accepted. It returns an [apierror.CodeContentType] for
-// content that the agent does not read, else what [task.Service.Submit] returns.
+// content that the agent does not read, else what [task.Messages.Submit] returns.
 func (req *Request) SubmitMessage(ctx context.Context, sub task.Submission) (agentsvc.Task, error) {
 	if err := req.checkInputModes(sub); err != nil {
 		return agentsvc.Task{}, err
@@ -30,7 +30,7 @@ func (req *Request) SubmitMessage(ctx context.Context, sub task.Submission) (age
 	ctx, cancel := req.WithDeadline(ctx)
 	defer cancel()
 	sub.Memory, sub.Origin = req.memory, req.origin
-	return req.Tasks.Submit(ctx, sub)
+	return req.Tasks.Messages.Submit(ctx, sub)
 }
 
 // SubmitAndWait submits a message and waits for at most timeout until its task has ended or waits for input. It returns
@@ -49,7 +49,7 @@ func (req *Request) SubmitAndWait(ctx context.Context, sub task.Submission, time
 // CancelTask cancels a task. It returns [apierror.ErrNotCancelable] for one that has ended, and [agentsvc.ErrNotFound]
 // for one outside of visibility.
 func (req *Request) CancelTask(ctx context.Context, visibility task.Visibility, id agentsvc.TaskID) (agentsvc.Task, error) {
-	t, err := req.Tasks.Cancel(ctx, visibility, id)
+	t, err := req.Tasks.Canceller.Cancel(ctx, visibility, id)
 	if errors.Is(err, agentsvc.ErrTaskEnded) {
 		err = apierror.ErrNotCancelable
 	}
@@ -58,9 +58,9 @@ func (req *Request) CancelTask(ctx context.Context, visibility task.Visibility, 
 
 // RestoreTask starts a new task from a checkpoint of a task that failed or was cancelled. The new task belongs to the
 // owner of the old one. It requires the credentials that the agent requires for a message, and counts as a call of the
-// owner against limits and budgets. It returns the errors of [task.Service.RestoreCheckpoint] and of AdmitCall.
+// owner against limits and budgets. It returns the errors of [task.Checkpoints.Restore] and of AdmitCall.
 func (req *Request) RestoreTask(ctx context.Context, visibility task.Visibility, id agentsvc.TaskID, checkpoint int64) (agentsvc.Task, error) {
-	t, err := req.Tasks.Get(ctx, visibility, id, store.TaskParts{})
+	t, err := req.Tasks.Reader.Get(ctx, visibility, id, store.TaskParts{})
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
@@ -77,7 +77,7 @@ func (req *Request) RestoreTask(ctx context.Context, visibility task.Visibility,
 	if err := req.AdmitCall(ctx, &sub); err != nil {
 		return agentsvc.Task{}, err
 	}
-	return req.Tasks.RestoreCheckpoint(ctx, visibility, id, checkpoint, req.Actor(), sub.Reservation)
+	return req.Tasks.Checkpoints.Restore(ctx, visibility, id, checkpoint, req.Actor(), sub.Reservation)
 }
 
 // AbandonTask cancels a task of the caller, whose client disconnected from a stream that it cannot resume. Errors are
@@ -85,7 +85,7 @@ func (req *Request) RestoreTask(ctx context.Context, visibility task.Visibility,
 func (req *Request) AbandonTask(ctx context.Context, t agentsvc.Task) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_, _ = req.Tasks.Cancel(ctx, task.Visibility{Agents: []string{t.Agent}, Owner: &t.Owner, Memory: req.memory}, t.ID)
+	_, _ = req.Tasks.Canceller.Cancel(ctx, task.Visibility{Agents: []string{t.Agent}, Owner: &t.Owner, Memory: req.memory}, t.ID)
 }
 
 // SubmitAndSubscribe submits a message and returns a subscription that begins with the first event of its turn. It
@@ -100,7 +100,7 @@ func (req *Request) SubmitAndSubscribe(ctx context.Context, sub task.Submission)
 	sub.Memory, sub.Origin = req.memory, req.origin
 	defer req.ReleaseApp()
 	return stream.Open(ctx, o, func(ctx context.Context) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
-		return req.Tasks.SubmitAndFollow(ctx, sub)
+		return req.Tasks.Messages.SubmitAndFollow(ctx, sub)
 	})
 }
 
@@ -113,7 +113,7 @@ func (req *Request) SubscribeTask(ctx context.Context, visibility task.Visibilit
 	o.DropsTask = o.Memory != nil
 	defer req.ReleaseApp()
 	return stream.Open(ctx, o, func(ctx context.Context) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
-		t, remaining, err := req.Tasks.Follow(ctx, visibility, id, after)
+		t, remaining, err := req.Tasks.Reader.Follow(ctx, visibility, id, after)
 		switch {
 		case err != nil:
 			return t, nil, err

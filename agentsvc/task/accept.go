@@ -81,28 +81,38 @@ type acceptedTurn struct {
 // hasSlot reports that a slot of this process is reserved for the turn's run.
 func (a acceptedTurn) hasSlot() bool { return a.events != nil && a.turn.Worker != "" }
 
+// pipeline carries a tenant's turns through the stages.
+type pipeline struct {
+	turnFactory
+	store    *store.Store
+	hub      *Hub
+	executor Executor
+	// maxQueueDepth is [Options].MaxQueueDepth.
+	maxQueueDepth int64
+}
+
 // accept places, plans and commits a turn of src; its caller dispatches it. awaited reports that a caller waits for the
 // turn, counted that its run counts as an entry of the tenant's queue while it waits there. Where the tenant's limit of
 // executing runs is reached, the run waits in the queue. On failure everything that was reserved is released.
-func (s *Service) accept(ctx context.Context, src turnSource, awaited, counted bool) (acc acceptedTurn, err error) {
-	where, err := s.placeRun(ctx, awaited, counted)
-	defer func() { s.settlePlacement(where, acc) }()
+func (p *pipeline) accept(ctx context.Context, src turnSource, awaited, counted bool) (acc acceptedTurn, err error) {
+	where, err := p.placeRun(ctx, awaited, counted)
+	defer func() { p.settlePlacement(where, acc) }()
 	for range maxQueueAttempts {
-		var p turnPlan
+		var plan turnPlan
 		if err != nil {
 			return acceptedTurn{}, err
 		}
-		switch p, err = src.plan(ctx, where); {
+		switch plan, err = src.plan(ctx, where); {
 		case err != nil:
 			return acceptedTurn{}, err
-		case p.repeated != nil:
-			return *p.repeated, nil
+		case plan.repeated != nil:
+			return *plan.repeated, nil
 		}
-		switch acc, err = s.commitTurn(ctx, p); {
+		switch acc, err = p.commit(ctx, plan); {
 		case err == nil:
 			return acc, nil
 		case errors.Is(err, store.ErrTooManyRunning):
-			where, err = s.moveToQueue(ctx, where)
+			where, err = p.moveToQueue(ctx, where)
 		case errors.Is(err, agentsvc.ErrSessionBusy), errors.Is(err, store.ErrAlreadySent), isLost(err) && ctx.Err() == nil:
 			where, err = src.resolveConflict(ctx, where, err)
 		}
@@ -110,35 +120,35 @@ func (s *Service) accept(ctx context.Context, src turnSource, awaited, counted b
 	return acceptedTurn{}, cmp.Or(err, agentsvc.ErrSessionBusy)
 }
 
-// commitTurn writes a planned turn and publishes its events to the readers of a task that exists.
-func (s *Service) commitTurn(ctx context.Context, p turnPlan) (acceptedTurn, error) {
+// commit writes a planned turn and publishes its events to the readers of a task that exists.
+func (p *pipeline) commit(ctx context.Context, plan turnPlan) (acceptedTurn, error) {
 	var err error
 	switch {
-	case p.decisions != nil:
-		err = s.store.Approvals.RecordDecisions(ctx, p.seen, *p.decisions)
-	case p.seen.ID != "":
-		err = s.store.Tasks.Continue(ctx, p.seen, p.turn)
+	case plan.decisions != nil:
+		err = p.store.Approvals.RecordDecisions(ctx, plan.seen, *plan.decisions)
+	case plan.seen.ID != "":
+		err = p.store.Tasks.Continue(ctx, plan.seen, plan.turn)
 	default:
-		err = s.store.Tasks.Create(ctx, p.turn)
+		err = p.store.Tasks.Create(ctx, plan.turn)
 	}
 	if err != nil {
 		return acceptedTurn{}, err
 	}
-	acc := acceptedTurn{task: p.taskAfter(), events: p.firstEvents(), turn: p.turn}
-	if p.seen.ID != "" {
-		s.hub.publishEvents(s.newTopicKey(p.seen.ID), acc.events...)
+	acc := acceptedTurn{task: plan.taskAfter(), events: plan.firstEvents(), turn: plan.turn}
+	if plan.seen.ID != "" {
+		p.hub.publishEvents(topicKey{p.tenant, plan.seen.ID}, acc.events...)
 	}
 	return acc, nil
 }
 
-// dispatchTurn starts the committed turn's run: in its reserved slot, or by notifying the queue. There is nothing to
+// dispatch starts the committed turn's run: in its reserved slot, or by notifying the queue. There is nothing to
 // start for a repeated message, and after decisions that opened no run.
-func (s *Service) dispatchTurn(acc acceptedTurn) {
+func (p *pipeline) dispatch(acc acceptedTurn) {
 	switch {
 	case acc.hasSlot():
-		s.executor.StartRun(acc.turn.Run)
+		p.executor.StartRun(acc.turn.Run)
 	case acc.events != nil && acc.turn.Task != "":
-		s.executor.NotifyQueued(acc.turn)
+		p.executor.NotifyQueued(acc.turn)
 	}
 }
 
@@ -153,36 +163,36 @@ type placement struct {
 }
 
 // placeRun places a run whose caller waits in a slot of this process, if one is free, and every other in the queue.
-func (s *Service) placeRun(ctx context.Context, awaited, counted bool) (where placement, err error) {
+func (p *pipeline) placeRun(ctx context.Context, awaited, counted bool) (where placement, err error) {
 	where.isCounted = counted
 	if awaited {
-		if worker, ok := s.executor.AcquireSlot(s.tenant); ok {
+		if worker, ok := p.executor.AcquireSlot(p.tenant); ok {
 			where.worker = worker
 			return where, nil
 		}
 	}
-	return s.moveToQueue(ctx, where)
+	return p.moveToQueue(ctx, where)
 }
 
 // moveToQueue returns the placement of the run in the queue and releases its slot, if it has one. The error is that of a
 // full queue; where is then without a slot too.
-func (s *Service) moveToQueue(ctx context.Context, where placement) (placement, error) {
+func (p *pipeline) moveToQueue(ctx context.Context, where placement) (placement, error) {
 	if where.worker != "" {
-		s.executor.ReleaseSlot(s.tenant)
+		p.executor.ReleaseSlot(p.tenant)
 		where.worker = ""
 	}
-	if !where.isCounted || where.confirmEntry != nil || s.options.MaxQueueDepth == 0 {
+	if !where.isCounted || where.confirmEntry != nil || p.maxQueueDepth == 0 {
 		return where, nil
 	}
 	var err error
-	where.confirmEntry, err = s.executor.ReserveQueueDepth(ctx, s.tenant, s.options.MaxQueueDepth)
+	where.confirmEntry, err = p.executor.ReserveQueueDepth(ctx, p.tenant, p.maxQueueDepth)
 	return where, err
 }
 
 // settlePlacement releases a slot in which acc starts no run, and settles the entry of the queue.
-func (s *Service) settlePlacement(where placement, acc acceptedTurn) {
+func (p *pipeline) settlePlacement(where placement, acc acceptedTurn) {
 	if where.worker != "" && !acc.hasSlot() {
-		s.executor.ReleaseSlot(s.tenant)
+		p.executor.ReleaseSlot(p.tenant)
 	}
 	if where.confirmEntry != nil {
 		where.confirmEntry(acc.events != nil)

@@ -20,7 +20,7 @@ var decisionActions = map[agentsvc.DecisionOutcome]string{
 
 // newDecisionEntry returns the audit entry of a decision about one of t's approvals. Changed arguments are recorded
 // as two hashes, before and after.
-func (s *Service) newDecisionEntry(t store.StoredTask, a agentsvc.Approval, d agentsvc.Decision, from audit.Origin) audit.Entry {
+func newDecisionEntry(hash func(text []byte) string, t store.StoredTask, a agentsvc.Approval, d agentsvc.Decision, from audit.Origin) audit.Entry {
 	detail := map[string]any{"task": string(t.ID), "agent": t.Agent, "call": string(a.Call.ID), "tool": a.Call.Name}
 	if a.Frame != "" {
 		detail["frame"] = a.Frame
@@ -29,10 +29,10 @@ func (s *Service) newDecisionEntry(t store.StoredTask, a agentsvc.Approval, d ag
 	case !a.NeedsDecision():
 		detail["server"], detail["header"] = a.Credential.Server, a.Credential.Header
 	case d.Arguments != nil:
-		detail["before"] = map[string]any{"arguments": s.hashText(agentsvc.HashArguments(a.Call.Arguments))}
-		detail["after"] = map[string]any{"arguments": s.hashText(d.Hash)}
+		detail["before"] = map[string]any{"arguments": hash([]byte(agentsvc.HashArguments(a.Call.Arguments)))}
+		detail["after"] = map[string]any{"arguments": hash([]byte(d.Hash))}
 	default:
-		detail["kind"], detail["arguments"] = string(a.Kind), s.hashText(agentsvc.HashArguments(a.Call.Arguments))
+		detail["kind"], detail["arguments"] = string(a.Kind), hash([]byte(agentsvc.HashArguments(a.Call.Arguments)))
 	}
 	switch {
 	case d.Outcome == agentsvc.OutcomeExpired && !a.NeedsDecision():
@@ -59,28 +59,20 @@ func newBudgetResumeEntry(t store.StoredTask, a agentsvc.Approval, r BudgetChang
 }
 
 // newTurnReceiverEntries returns the audit entry of a receiver that came with a run's message, none if there was none.
-func (s *Service) newTurnReceiverEntries(turn store.NewTurn, from audit.Origin) []audit.Entry {
+func newTurnReceiverEntries(hash func(text []byte) string, turn store.NewTurn, from audit.Origin) []audit.Entry {
 	if turn.Receiver == nil {
 		return nil
 	}
-	return s.newReceiverEntries(Visibility{Owner: &turn.Owner}, from, "notification.set", turn.Task, cmp.Or(turn.Receiver.ID, string(turn.Task)))
+	return newReceiverEntries(hash, Visibility{Owner: &turn.Owner}, from, "notification.set", turn.Task, cmp.Or(turn.Receiver.ID, string(turn.Task)))
 }
 
 // newReceiverEntries returns the audit entry of a receiver that a task's owner set or removed. The receiver's address
 // is not recorded. A visibility that is not limited to an owner names no actor: then there is no entry.
-func (s *Service) newReceiverEntries(visibility Visibility, from audit.Origin, action string, id agentsvc.TaskID, receiver string) []audit.Entry {
+func newReceiverEntries(hash func(text []byte) string, visibility Visibility, from audit.Origin, action string, id agentsvc.TaskID, receiver string) []audit.Entry {
 	if visibility.Owner == nil {
 		return nil
 	}
 	return []audit.Entry{{
-		Actor: audit.NewUserActor(*visibility.Owner, from), Action: action, Detail: map[string]any{"task": string(id), "config": s.hashText(receiver)},
+		Actor: audit.NewUserActor(*visibility.Owner, from), Action: action, Detail: map[string]any{"task": string(id), "config": hash([]byte(receiver))},
 	}}
-}
-
-// hashText returns the keyed hash of a text, "" without a key.
-func (s *Service) hashText(text string) string {
-	if s.options.Hash == nil {
-		return ""
-	}
-	return s.options.Hash([]byte(text))
 }

@@ -2,6 +2,8 @@ package task
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -12,25 +14,38 @@ import (
 	"stoa/tenancy/db"
 )
 
+// Canceller cancels the tasks of one tenant and their tool calls.
+type Canceller struct {
+	reader   *Reader
+	store    *store.Store
+	tenant   db.ID
+	hub      *Hub
+	executor Executor
+	sessions *sessionQueues
+	// releaseReservation is [Options].ReleaseReservation.
+	releaseReservation func(t agentsvc.Task, note string)
+	log                *slog.Logger
+}
+
 // Cancel ends a task as cancelled and returns it. The write raises the task's epoch, so the worker that executes it,
 // in whichever process, can write nothing more; then its run is stopped. It returns [agentsvc.ErrNotFound] for a task
 // that is not visible and [agentsvc.ErrTaskEnded] for one that has ended.
-func (s *Service) Cancel(ctx context.Context, visibility Visibility, id agentsvc.TaskID) (agentsvc.Task, error) {
-	t, err := s.cancelTask(ctx, visibility, id, "")
+func (c *Canceller) Cancel(ctx context.Context, visibility Visibility, id agentsvc.TaskID) (agentsvc.Task, error) {
+	t, err := c.cancelTask(ctx, visibility, id, "")
 	if err == nil {
-		s.promoteNextRun(ctx, t.Owner, t.Context)
+		c.sessions.promoteNext(ctx, t.Owner, t.Context)
 	}
 	return t, err
 }
 
 // cancelTask is Cancel without promoting the session's next run; why, if not empty, becomes the status message.
-func (s *Service) cancelTask(ctx context.Context, visibility Visibility, id agentsvc.TaskID, why string) (agentsvc.Task, error) {
+func (c *Canceller) cancelTask(ctx context.Context, visibility Visibility, id agentsvc.TaskID, why string) (agentsvc.Task, error) {
 	status := agentsvc.Status{State: agentsvc.Cancelled}
 	if why != "" {
 		status = newStatus(id, agentsvc.Cancelled, []string{why})
 	}
 	for {
-		t, err := s.findTask(ctx, visibility, id, store.TaskParts{History: true, Artifacts: true})
+		t, err := c.reader.findTask(ctx, visibility, id, store.TaskParts{History: true, Artifacts: true})
 		if err != nil {
 			return agentsvc.Task{}, err
 		}
@@ -38,11 +53,11 @@ func (s *Service) cancelTask(ctx context.Context, visibility Visibility, id agen
 			return agentsvc.Task{}, agentsvc.ErrTaskEnded
 		}
 		ev := stampEvent(id, t.Seq+1, agentsvc.Event{Status: &status})
-		switch err := s.store.Tasks.Cancel(ctx, t, ev); {
+		switch err := c.store.Tasks.Cancel(ctx, t, ev); {
 		case err == nil:
-			s.executor.StopRun(s.tenant, id)
-			s.hub.publishEvents(s.newTopicKey(id), ev)
-			s.releaseReservation(ctx, t)
+			c.executor.StopRun(c.tenant, id)
+			c.hub.publishEvents(topicKey{c.tenant, id}, ev)
+			c.releaseTurn(ctx, t)
 			t.ApplyEvent(ev)
 			return t.Task, nil
 		case !isLost(err) || ctx.Err() != nil:
@@ -52,19 +67,34 @@ func (s *Service) cancelTask(ctx context.Context, visibility Visibility, id agen
 	}
 }
 
-// releaseReservation releases what the cancelled turn had reserved from the tenant's limits, unless a model call was
+// cancelSession cancels the unfinished tasks of sub's session, the last one first, so that no waiting run is promoted
+// meanwhile.
+func (c *Canceller) cancelSession(ctx context.Context, sub Submission) error {
+	ids, err := c.store.Runs.ListQueuedTasks(ctx, sub.Owner, sub.Message.Context)
+	for _, id := range ids {
+		_, one := c.cancelTask(ctx, Visibility{Owner: &sub.Owner, Memory: sub.Memory}, id, interruptedReason)
+		if errors.Is(one, agentsvc.ErrTaskEnded) {
+			sleepContext(ctx, retryPause) // the task has ended; its run will in a moment
+			continue
+		}
+		err = errors.Join(err, one)
+	}
+	return err
+}
+
+// releaseTurn releases what the cancelled turn had reserved from the tenant's limits, unless a model call was
 // recorded: then the run's usage report has settled it. A paused task has no reservation left. On failure the
 // reservation expires with its window.
-func (s *Service) releaseReservation(ctx context.Context, t store.StoredTask) {
-	if s.options.ReleaseReservation == nil || t.Status.State.IsInterrupted() {
+func (c *Canceller) releaseTurn(ctx context.Context, t store.StoredTask) {
+	if c.releaseReservation == nil || t.Status.State.IsInterrupted() {
 		return
 	}
-	note, err := s.store.Runs.LoadReservation(ctx, t.ID, t.Turn)
+	note, err := c.store.Runs.LoadReservation(ctx, t.ID, t.Turn)
 	if err != nil {
-		s.log.WarnContext(ctx, "the reservation of a cancelled turn is not released before its window ends", "task", t.ID, "error", err)
+		c.log.WarnContext(ctx, "the reservation of a cancelled turn is not released before its window ends", "task", t.ID, "error", err)
 	}
 	if note != "" {
-		s.options.ReleaseReservation(t.Task, note)
+		c.releaseReservation(t.Task, note)
 	}
 }
 
@@ -74,12 +104,12 @@ const callCancelTimeout = 5 * time.Second
 // CancelCall cancels one tool call in progress, in whichever process it executes; the agent continues with a result
 // that reports the cancellation. nil means that the call has ended, or that its process will end it: the request is
 // stored. It returns [agentsvc.ErrNotFound] for a task that is not visible and for a call that is not in progress.
-func (s *Service) CancelCall(ctx context.Context, visibility Visibility, id agentsvc.TaskID, call agentsvc.CallID, reason string) error {
-	t, err := s.findTask(ctx, visibility, id, store.TaskParts{Approvals: true})
-	if err != nil || s.hub.StopCall(s.tenant, id, call, reason) {
+func (c *Canceller) CancelCall(ctx context.Context, visibility Visibility, id agentsvc.TaskID, call agentsvc.CallID, reason string) error {
+	t, err := c.reader.findTask(ctx, visibility, id, store.TaskParts{Approvals: true})
+	if err != nil || c.hub.StopCall(c.tenant, id, call, reason) {
 		return err
 	}
-	evs, err := s.store.Runs.LoadJournal(ctx, visibility.Memory, id, t.FirstSeq)
+	evs, err := c.store.Runs.LoadJournal(ctx, visibility.Memory, id, t.FirstSeq)
 	if err != nil {
 		return err
 	}
@@ -87,20 +117,20 @@ func (s *Service) CancelCall(ctx context.Context, visibility Visibility, id agen
 		return agentsvc.ErrNotFound
 	}
 	callCancel := callcancel.Request{Task: id, Turn: t.Turn, Call: call, Reason: reason}
-	if err := s.store.CallCancels.Request(ctx, callCancel); isLost(err) {
+	if err := c.store.CallCancels.Request(ctx, callCancel); isLost(err) {
 		return agentsvc.ErrNotFound
 	} else if err != nil {
 		return err
 	}
-	s.executor.NotifyRunChanged(s.tenant, id)
-	return s.waitForCallEnd(ctx, visibility.Memory, callCancel, evs[len(evs)-1].Seq)
+	c.executor.NotifyRunChanged(c.tenant, id)
+	return c.waitForCallEnd(ctx, visibility.Memory, callCancel, evs[len(evs)-1].Seq)
 }
 
 // hasOpenCall reports whether the facts contain the tool call without its result.
 func hasOpenCall(evs []agentsvc.Event, call agentsvc.CallID) (open bool) {
 	for _, ev := range evs {
 		switch {
-		case ev.Message != nil && slices.ContainsFunc(ev.Message.ToolCalls, func(c agentsvc.ToolCall) bool { return c.ID == call }):
+		case ev.Message != nil && slices.ContainsFunc(ev.Message.ToolCalls, func(tc agentsvc.ToolCall) bool { return tc.ID == call }):
 			open = true
 		case ev.Result != nil && ev.Result.Call == call:
 			open = false
@@ -111,17 +141,17 @@ func hasOpenCall(evs []agentsvc.Event, call agentsvc.CallID) (open bool) {
 
 // waitForCallEnd waits until the call has a result or the task stops working, and returns nil if the call was
 // cancelled by request, or [agentsvc.ErrNotFound] if it ended by itself.
-func (s *Service) waitForCallEnd(ctx context.Context, memory *capacity.Reservation, callCancel callcancel.Request, after int64) error {
+func (c *Canceller) waitForCallEnd(ctx context.Context, memory *capacity.Reservation, callCancel callcancel.Request, after int64) error {
 	waiting, cancel := context.WithTimeout(ctx, callCancelTimeout)
 	defer cancel()
-	for ev, err := range s.followLog(waiting, memory, callCancel.Task, after) {
+	for ev, err := range c.reader.logs.follow(waiting, memory, callCancel.Task, after) {
 		switch {
 		case err != nil && waiting.Err() != nil:
 			return ctx.Err() // nil after callCancelTimeout: the request stays stored
 		case err != nil:
 			return err
 		case ev.Result != nil && ev.Result.Call == callCancel.Call, ev.Status != nil && ev.Status.State != agentsvc.Working:
-			received, err := s.store.CallCancels.IsCancelled(ctx, callCancel)
+			received, err := c.store.CallCancels.IsCancelled(ctx, callCancel)
 			if err == nil && !received {
 				err = agentsvc.ErrNotFound
 			}

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/trail"
 	"stoa/tenancy/audit"
@@ -15,31 +14,37 @@ import (
 // ErrNotRestorable reports that a task was neither failed nor cancelled, so there is nothing to restore.
 var ErrNotRestorable = agentsvc.NewError(agentsvc.CodeState, "only a task that failed or was cancelled can be restored")
 
-// ListCheckpoints returns the checkpoint events of a task's last turn, oldest first. It returns
+// Checkpoints are the points of a tenant's tasks from which these can be restored.
+type Checkpoints struct {
+	turns  *pipeline
+	reader *Reader
+}
+
+// List returns the checkpoint events of a task's last turn, oldest first. It returns
 // [agentsvc.ErrNotFound] for a task that is not visible.
-func (s *Service) ListCheckpoints(ctx context.Context, visibility Visibility, id agentsvc.TaskID) ([]agentsvc.Event, error) {
-	if _, err := s.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
+func (c *Checkpoints) List(ctx context.Context, visibility Visibility, id agentsvc.TaskID) ([]agentsvc.Event, error) {
+	if _, err := c.reader.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
 		return nil, err
 	}
-	facts, err := s.loadLastTurn(ctx, visibility.Memory, id)
+	facts, err := c.reader.logs.loadLastTurn(ctx, visibility.Memory, id)
 	return slices.DeleteFunc(facts, func(ev agentsvc.Event) bool { return ev.Checkpoint == nil }), err
 }
 
-// RestoreCheckpoint opens a new task that continues a failed or cancelled one from a checkpoint, given by its
+// Restore opens a new task that continues a failed or cancelled one from a checkpoint, given by its
 // sequence. The turn's facts up to the checkpoint are copied into the new task's log, so its run replays them and
 // calls neither model nor tool again for them. The new task belongs to the old one's owner and context and waits in
 // their session's queue; the old task is unchanged. reservation, which may be nil, is stored with the run; by is
 // named in the audit entry. It returns [agentsvc.ErrNotFound] for a task that is not visible and for a sequence that
 // is no checkpoint of its last turn, and [ErrNotRestorable].
-func (s *Service) RestoreCheckpoint(ctx context.Context, visibility Visibility, id agentsvc.TaskID, checkpoint int64, by audit.Actor, reservation *Reservation) (agentsvc.Task, error) {
-	t, err := s.findTask(ctx, visibility, id, store.TaskParts{})
+func (c *Checkpoints) Restore(ctx context.Context, visibility Visibility, id agentsvc.TaskID, checkpoint int64, by audit.Actor, reservation *Reservation) (agentsvc.Task, error) {
+	t, err := c.reader.findTask(ctx, visibility, id, store.TaskParts{})
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
 	if state := t.Status.State; state != agentsvc.Failed && state != agentsvc.Cancelled {
 		return agentsvc.Task{}, ErrNotRestorable
 	}
-	facts, err := s.loadLastTurn(ctx, visibility.Memory, id)
+	facts, err := c.reader.logs.loadLastTurn(ctx, visibility.Memory, id)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
@@ -47,20 +52,20 @@ func (s *Service) RestoreCheckpoint(ctx context.Context, visibility Visibility, 
 	if at < 0 {
 		return agentsvc.Task{}, agentsvc.ErrNotFound
 	}
-	acc, err := s.accept(ctx, &restoration{service: s, old: t.Task, facts: facts[:at+1], checkpoint: checkpoint, by: by, reservation: reservation}, false, true)
+	acc, err := c.turns.accept(ctx, &restoration{turns: c.turns, old: t.Task, facts: facts[:at+1], checkpoint: checkpoint, by: by, reservation: reservation}, false, true)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
 	if reservation != nil {
 		reservation.Recorded = true
 	}
-	s.dispatchTurn(acc)
+	c.turns.dispatch(acc)
 	return acc.task, nil
 }
 
 // restoration is the source of a task that is restored from a checkpoint.
 type restoration struct {
-	service     *Service
+	turns       *pipeline
 	old         agentsvc.Task
 	facts       []agentsvc.Event // of the old task's last turn, up to the checkpoint
 	checkpoint  int64
@@ -71,7 +76,7 @@ type restoration struct {
 // plan implements turnSource.
 func (r *restoration) plan(ctx context.Context, where placement) (turnPlan, error) {
 	o := opening{priority: store.PriorityNormal, trace: trail.TraceParent(ctx), reservation: r.reservation}
-	turn := r.service.newTurnFactory().newTask(o, where, r.old.Agent, r.old.Owner, r.old.Context)
+	turn := r.turns.newTask(o, where, r.old.Agent, r.old.Owner, r.old.Context)
 	setFirstEvents(&turn, copyTurnFacts(r.facts, map[string]any{"task_id": string(r.old.ID), "checkpoint": r.checkpoint}))
 	turn.AuditEntries = []audit.Entry{{Actor: r.by, Action: "checkpoint.restore", Detail: map[string]any{
 		"task": string(r.old.ID), "checkpoint": r.checkpoint, "agent": r.old.Agent, "restored_as": string(turn.Task),
@@ -102,27 +107,6 @@ func copyTurnFacts(facts []agentsvc.Event, from map[string]any) []agentsvc.Event
 		}
 	}
 	return evs
-}
-
-// loadLastTurn reads the facts of a task's last turn, page by page through its whole log.
-func (s *Service) loadLastTurn(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID) ([]agentsvc.Event, error) {
-	var turn []agentsvc.Event
-	for after := int64(0); ; {
-		evs, full, err := s.store.Events.LoadPage(ctx, memory, id, after, pageEvents, pageBytes)
-		if err != nil {
-			return nil, err
-		}
-		for _, ev := range evs {
-			if openingMessage(ev) != nil {
-				turn = turn[:0]
-			}
-			turn = append(turn, ev)
-			after = ev.Seq
-		}
-		if !full {
-			return turn, nil
-		}
-	}
 }
 
 // openingMessage returns the user's message if ev opens a turn, else nil: the submitted status of a new task, or a

@@ -33,7 +33,7 @@ func TestManyBlockingCalls(t *testing.T) {
 		live := 0
 		var callers sync.WaitGroup
 		for range calls {
-			got, evs, err := p.SubmitAndFollow(ctx, newSubmission("slow"))
+			got, evs, err := p.Messages.SubmitAndFollow(ctx, newSubmission("slow"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
 )
 
 const (
@@ -25,41 +26,26 @@ const (
 	localPollInterval = 10 * time.Second
 )
 
-// Follow returns a task and its events. With after nil it returns the whole task and the events that follow that
-// snapshot; else it returns what never changes of the task and its state, and the events after that sequence, which a
-// reconnecting client passes. The events end with the task's end or with an error.
-func (s *Service) Follow(ctx context.Context, visibility Visibility, id agentsvc.TaskID, after *int64) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
-	parts := store.TaskParts{History: true, Artifacts: true}
-	if after != nil {
-		parts = store.TaskParts{StateOnly: true}
-	}
-	t, err := s.findTask(ctx, visibility, id, parts)
-	if err != nil {
-		return agentsvc.Task{}, nil, err
-	}
-	from := t.Seq
-	if after != nil {
-		from = min(max(*after, 0), t.Seq)
-	}
-	if from == t.Seq && t.Status.State.IsTerminal() {
-		return t.Task, func(func(agentsvc.Event, error) bool) {}, nil
-	}
-	return t.Task, s.followLog(ctx, visibility.Memory, id, from), nil
+// logReader reads and follows the logs of one tenant's tasks.
+type logReader struct {
+	events *store.Events
+	tenant db.ID
+	hub    *Hub
 }
 
-// followLog returns the events of a task after a sequence: first those on the log, then new ones. What it reads of the
-// log is reserved as parts of memory.
-func (s *Service) followLog(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, after int64) iter.Seq2[agentsvc.Event, error] {
+// follow returns the events of a task after a sequence: first those on the log, then new ones. What it reads of the log
+// is reserved as parts of memory.
+func (l *logReader) follow(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, after int64) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
-		r := s.hub.subscribe(s.newTopicKey(id), after)
+		r := l.hub.subscribe(topicKey{l.tenant, id}, after)
 		defer r.close()
 		r.endIfTenantEnded(ctx)
 		r.followRemote()
-		s.streamEvents(ctx, memory, r, id, after, true, yield)
+		l.stream(ctx, memory, r, id, after, true, yield)
 	}
 }
 
-// streamEvents yields the facts after sequence last, in order and without gaps, and the chunks between them, until
+// stream yields the facts after sequence last, in order and without gaps, and the chunks between them, until
 // the task ends. With look it begins with the log; without, a run of this process has begun or is about to, and
 // delivers its events through r.
 //
@@ -67,7 +53,7 @@ func (s *Service) followLog(ctx context.Context, memory *capacity.Reservation, i
 // complete. The cursor discards what was yielded already and detects gaps; a gap, a dropped queue or a signal of
 // another process makes it read the log. While no run of this process writes, the hub follows other processes
 // (followRemote), and the log is polled in case their signals are lost.
-func (s *Service) streamEvents(ctx context.Context, memory *capacity.Reservation, r *subscription, id agentsvc.TaskID, last int64, look bool, yield func(agentsvc.Event, error) bool) {
+func (l *logReader) stream(ctx context.Context, memory *capacity.Reservation, r *subscription, id agentsvc.TaskID, last int64, look bool, yield func(agentsvc.Event, error) bool) {
 	c := cursor{lastSeq: last, sentBytes: map[agentsvc.MessageID]int{}}
 	wait, here := firstPollInterval, !look
 	for {
@@ -75,7 +61,7 @@ func (s *Service) streamEvents(ctx context.Context, memory *capacity.Reservation
 		n := r.drainQueue()
 		// rest are queued events before which facts are missing: the log has them.
 		rest, more := c.yieldEvents(n.events, nil, yield)
-		if !more || (look || rest != nil || n.lagged || n.signaled) && !s.readLog(ctx, memory, r, rest, id, &c, yield) {
+		if !more || (look || rest != nil || n.lagged || n.signaled) && !l.read(ctx, memory, r, rest, id, &c, yield) {
 			return
 		}
 		// Events of the other process before followRemote took effect were not signalled: read the log once more.
@@ -110,16 +96,16 @@ func (s *Service) streamEvents(ctx context.Context, memory *capacity.Reservation
 	}
 }
 
-// readLog yields what the log holds after c, in order with the queued events and those that r, which may be nil,
+// read yields what the log holds after c, in order with the queued events and those that r, which may be nil,
 // receives meanwhile. It reports whether more may follow; after an error, which it yields, it reports false.
-func (s *Service) readLog(ctx context.Context, memory *capacity.Reservation, r *subscription, queued []agentsvc.Event, id agentsvc.TaskID, c *cursor, yield func(agentsvc.Event, error) bool) bool {
+func (l *logReader) read(ctx context.Context, memory *capacity.Reservation, r *subscription, queued []agentsvc.Event, id agentsvc.TaskID, c *cursor, yield func(agentsvc.Event, error) bool) bool {
 	// The factor 2 covers a page as read and as encoded text, until its facts are yielded.
 	page := memory.NewPart(2)
 	defer page.ReleaseBytes()
 	for behind := false; ; behind = true {
 		page.ReleaseBytes()
 		// The previous page was yielded: its memory is free.
-		facts, full, err := s.loadPage(ctx, page, id, c.lastSeq, behind)
+		facts, full, err := l.loadPage(ctx, page, id, c.lastSeq, behind)
 		if err != nil {
 			yield(agentsvc.Event{}, err)
 			return false
@@ -138,16 +124,37 @@ func (s *Service) readLog(ctx context.Context, memory *capacity.Reservation, r *
 // loadPage reads the page of the log after a sequence. A reader's first page is read at once. Further pages (behind)
 // need one of the hub's catch-up slots, so that many readers with long logs to read leave processors to other
 // requests.
-func (s *Service) loadPage(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, after int64, behind bool) ([]agentsvc.Event, bool, error) {
+func (l *logReader) loadPage(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, after int64, behind bool) ([]agentsvc.Event, bool, error) {
 	if behind {
 		select {
-		case s.hub.catchUpSlots <- struct{}{}:
-			defer func() { <-s.hub.catchUpSlots }()
+		case l.hub.catchUpSlots <- struct{}{}:
+			defer func() { <-l.hub.catchUpSlots }()
 		case <-ctx.Done():
 			return nil, false, ctx.Err()
 		}
 	}
-	return s.store.Events.LoadPage(ctx, memory, id, after, pageEvents, pageBytes)
+	return l.events.LoadPage(ctx, memory, id, after, pageEvents, pageBytes)
+}
+
+// loadLastTurn reads the facts of a task's last turn, page by page through its whole log.
+func (l *logReader) loadLastTurn(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID) ([]agentsvc.Event, error) {
+	var turn []agentsvc.Event
+	for after := int64(0); ; {
+		evs, full, err := l.events.LoadPage(ctx, memory, id, after, pageEvents, pageBytes)
+		if err != nil {
+			return nil, err
+		}
+		for _, ev := range evs {
+			if openingMessage(ev) != nil {
+				turn = turn[:0]
+			}
+			turn = append(turn, ev)
+			after = ev.Seq
+		}
+		if !full {
+			return turn, nil
+		}
+	}
 }
 
 // isSettled reports whether ev ended or paused the turn, so that no run executes after it.

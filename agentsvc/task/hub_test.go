@@ -219,7 +219,8 @@ func TestGap(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			st := store.New(dbtest.NewSQLite(t), "acme")
-			s := New(st, "acme", 1, NewHub(nil), nil, nil, Options{})
+			hub, key := NewHub(nil), topicKey{"acme", "t"}
+			logs := New(st, "acme", 1, hub, nil, nil, Options{}).Reader.logs
 			run := store.Run{Tenant: "acme", Task: "t", Turn: 1, FirstSeq: 1, Lease: store.Lease{Worker: "w", Epoch: 1, Seq: 1}}
 			log := []agentsvc.Event{stampEvent("t", 1, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}})}
 			if err := st.Tasks.Create(t.Context(), store.NewTurn{Run: run, Events: log}); err != nil {
@@ -231,14 +232,14 @@ func TestGap(t *testing.T) {
 			if err := st.Runs.WriteRecord(t.Context(), &run, store.Record{Events: log[1:]}); err != nil {
 				t.Fatal(err)
 			}
-			defer s.hub.addWriter(s.newTopicKey("t"))()
-			r := s.hub.subscribe(s.newTopicKey("t"), 0)
+			defer hub.addWriter(key)()
+			r := hub.subscribe(key, 0)
 			defer r.close()
-			miss(s.hub, s.newTopicKey("t"), log[1:])
+			miss(hub, key, log[1:])
 			ctx, cancel := context.WithTimeout(t.Context(), localPollInterval/2)
 			defer cancel()
 			var got []agentsvc.Event
-			s.streamEvents(ctx, nil, r, "t", 1, false, func(ev agentsvc.Event, err error) bool {
+			logs.stream(ctx, nil, r, "t", 1, false, func(ev agentsvc.Event, err error) bool {
 				if err != nil {
 					t.Errorf("after %d facts: %v", len(got), err)
 				} else if ev.Chunk == nil {

@@ -58,18 +58,18 @@ func TestConcurrent(t *testing.T) {
 				wg.Go(func() {
 					sub := newSubmission("hi")
 					if i%2 == 0 {
-						if _, err := p.Submit(t.Context(), sub); err != nil {
+						if _, err := p.Messages.Submit(t.Context(), sub); err != nil {
 							t.Error(err)
 						}
 						return
 					}
-					opened, evs, err := p.SubmitAndFollow(t.Context(), sub)
+					opened, evs, err := p.Messages.SubmitAndFollow(t.Context(), sub)
 					if err != nil {
 						t.Error(err)
 						return
 					}
 					drainTurn(t, evs)
-					if _, evs, err = p.SubmitAndFollow(t.Context(), newReply(opened, "enough")); err != nil {
+					if _, evs, err = p.Messages.SubmitAndFollow(t.Context(), newReply(opened, "enough")); err != nil {
 						t.Error(err)
 						return
 					}
@@ -105,13 +105,13 @@ func TestDepthLimit(t *testing.T) {
 		p := startProcess(t, d, replyUntilEnough)
 		p.setOptions(task.Options{MaxQueueDepth: 2})
 		for i := range 4 {
-			_, err := p.Submit(t.Context(), newSubmission("hi"))
+			_, err := p.Messages.Submit(t.Context(), newSubmission("hi"))
 			var full *agentsvc.Error
 			if refused := errors.As(err, &full) && full.Code == agentsvc.CodeExhausted && full.RetryAfter > 0; refused != (i >= 2) {
 				t.Errorf("message %d: %v", i+1, err)
 			}
 		}
-		if page, err := p.List(t.Context(), task.Visibility{}, task.Query{}); err != nil || page.Total != 2 {
+		if page, err := p.Reader.List(t.Context(), task.Visibility{}, task.Query{}); err != nil || page.Total != 2 {
 			t.Errorf("%d tasks (%v)", page.Total, err)
 		}
 		if got, _ := submitAndDrain(t, p, newSubmission("hi")); got.Status.State != agentsvc.Working {
@@ -156,7 +156,7 @@ func TestRequeue(t *testing.T) {
 		if n := countAuditEntries(t, d, "queue.requeue"); n != 1 {
 			t.Errorf("%d entries on the audit trail, want 1", n)
 		}
-		got, evs, err := p.Follow(withTimeout(t), task.Visibility{Owner: &ana}, next, nil)
+		got, evs, err := p.Reader.Follow(withTimeout(t), task.Visibility{Owner: &ana}, next, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +169,7 @@ func TestRequeue(t *testing.T) {
 		if got.Status.State != agentsvc.Completed || len(got.History) < 3 || got.History[1].Text() != "halfway" || <-journalSizes != 2 || <-journalSizes != 3 {
 			t.Errorf("went on as %s with %d messages", got.Status.State, len(got.History))
 		}
-		if old, err := p.Get(t.Context(), task.Visibility{}, opened.ID, store.TaskParts{}); err != nil || old.Status.State != agentsvc.Failed {
+		if old, err := p.Reader.Get(t.Context(), task.Visibility{}, opened.ID, store.TaskParts{}); err != nil || old.Status.State != agentsvc.Failed {
 			t.Errorf("the old task is %s (%v)", old.Status.State, err)
 		}
 	})
@@ -181,11 +181,11 @@ func TestGivenUp(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		p := startProcess(t, d, replyUntilEnough)
 		letters := task.NewDeadLetters(d, p.hub, p.pool.WakeClaimers, task.DeadOptions{})
-		opened, err := p.Submit(t.Context(), newSubmission("hi"))
+		opened, err := p.Messages.Submit(t.Context(), newSubmission("hi"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, evs, err := p.Follow(withTimeout(t), task.Visibility{}, opened.ID, nil)
+		_, evs, err := p.Reader.Follow(withTimeout(t), task.Visibility{}, opened.ID, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

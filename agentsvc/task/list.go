@@ -11,6 +11,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
 )
 
 // Page sizes, in tasks.
@@ -43,7 +44,7 @@ type Page struct {
 
 // List returns a page of the visible tasks. It returns an error with [agentsvc.CodeInvalid] for an invalid size, state or
 // context, and for a page token of another query.
-func (s *Service) List(ctx context.Context, visibility Visibility, q Query) (Page, error) {
+func (r *Reader) List(ctx context.Context, visibility Visibility, q Query) (Page, error) {
 	if q.Size == 0 {
 		q.Size = DefaultPageSize
 	}
@@ -56,7 +57,7 @@ func (s *Service) List(ctx context.Context, visibility Visibility, q Query) (Pag
 	if err := checkID("context_id", string(q.Context)); err != nil {
 		return Page{}, err
 	}
-	page, err := s.pageReads.readShared(ctx, pageReadKey{q, visibility.cacheKey()}, func(ctx context.Context) (Page, error) { return s.listPage(ctx, visibility, q) })
+	page, err := r.pageReads.readShared(ctx, pageReadKey{q, visibility.cacheKey()}, func(ctx context.Context) (Page, error) { return r.listPage(ctx, visibility, q) })
 	if err != nil {
 		return Page{}, err
 	}
@@ -89,12 +90,12 @@ func (v Visibility) cacheKey() string {
 }
 
 // listPage reads the page of q. It requests one task more than the size, which shows whether another page follows.
-func (s *Service) listPage(ctx context.Context, visibility Visibility, q Query) (Page, error) {
-	before, err := s.decodePageToken(visibility, q)
+func (r *Reader) listPage(ctx context.Context, visibility Visibility, q Query) (Page, error) {
+	before, err := decodePageToken(r.tenant, visibility, q)
 	if err != nil {
 		return Page{}, err
 	}
-	listed, err := s.store.Tasks.List(ctx, visibility.Memory, store.TaskFilter{
+	listed, err := r.tasks.List(ctx, visibility.Memory, store.TaskFilter{
 		Agents: visibility.Agents, Owner: visibility.Owner, Context: q.Context, State: q.State, After: q.After, Before: before, Limit: q.Size + 1, Parts: q.Parts,
 	})
 	if err != nil {
@@ -104,7 +105,7 @@ func (s *Service) listPage(ctx context.Context, visibility Visibility, q Query) 
 	p := Page{Total: listed.Total, Tasks: make([]agentsvc.Task, 0, len(found)), TaskEncodedCaches: make([]*store.EncodedCache, 0, len(found))}
 	if listed.HasMore || len(found) > q.Size {
 		found = found[:min(len(found), q.Size)]
-		p.Next = s.encodePageToken(visibility, q, found[len(found)-1].ID)
+		p.Next = encodePageToken(r.tenant, visibility, q, found[len(found)-1].ID)
 	}
 	if q.Parts == (store.TaskParts{}) {
 		p.EncodedCache = new(store.EncodedCache)
@@ -118,17 +119,17 @@ func (s *Service) listPage(ctx context.Context, visibility Visibility, q Query) 
 // encodePageToken returns the token of the page after task id. It begins with a digest of the query, so that a token
 // cannot be used with another query; it is no secret and grants nothing, since the query's visibility is applied
 // again.
-func (s *Service) encodePageToken(visibility Visibility, q Query, id agentsvc.TaskID) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(s.digestQuery(visibility, q, id) + string(id)))
+func encodePageToken(tenant db.ID, visibility Visibility, q Query, id agentsvc.TaskID) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(digestQuery(tenant, visibility, q, id) + string(id)))
 }
 
 // decodePageToken returns the id of the last task of the previous page, "" without a token.
-func (s *Service) decodePageToken(visibility Visibility, q Query) (agentsvc.TaskID, error) {
+func decodePageToken(tenant db.ID, visibility Visibility, q Query) (agentsvc.TaskID, error) {
 	if q.Token == "" {
 		return "", nil
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(q.Token)
-	if err == nil && len(raw) > digestSize && strings.HasPrefix(string(raw), s.digestQuery(visibility, q, agentsvc.TaskID(raw[digestSize:]))) {
+	if err == nil && len(raw) > digestSize && strings.HasPrefix(string(raw), digestQuery(tenant, visibility, q, agentsvc.TaskID(raw[digestSize:]))) {
 		return agentsvc.TaskID(raw[digestSize:]), nil
 	}
 	return "", agentsvc.NewInvalidError("page_token", "is not a token of this query; begin again without it")
@@ -139,11 +140,11 @@ const digestSize = 12
 
 // digestQuery returns the digest of everything that selects tasks, with the tenant and the position. Page size and
 // parts may change between pages.
-func (s *Service) digestQuery(visibility Visibility, q Query, id agentsvc.TaskID) string {
+func digestQuery(tenant db.ID, visibility Visibility, q Query, id agentsvc.TaskID) string {
 	owner := agentsvc.Owner{}
 	if visibility.Owner != nil {
 		owner = *visibility.Owner
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %d %q", s.tenant, visibility.Agents, owner, q.Context, q.State, q.After.UnixMicro(), id))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %d %q", tenant, visibility.Agents, owner, q.Context, q.State, q.After.UnixMicro(), id))
 	return string(sum[:digestSize])
 }

@@ -29,11 +29,11 @@ type Observation struct {
 
 // newObserverBatch returns the observer's statements for rec's transaction, nil if there are none.
 func (r *Recorder) newObserverBatch(rec store.Record) *db.Batch {
-	if r.service.options.Observer == nil || r.service.options.ObserveSeparately {
+	if r.shared.observer == nil || r.shared.observeSeparately {
 		return nil
 	}
 	var b db.Batch
-	r.service.options.Observer.AppendObservation(&b, r.newObservation(rec))
+	r.shared.observer.AppendObservation(&b, r.newObservation(rec))
 	return &b
 }
 
@@ -48,7 +48,7 @@ func (r *Recorder) newObservation(rec store.Record) Observation {
 
 // observeSeparately passes rec, which is committed, to an observer in another database.
 func (r *Recorder) observeSeparately(ctx context.Context, rec store.Record) {
-	if r.service.options.Observer != nil && r.service.options.ObserveSeparately {
+	if r.shared.observer != nil && r.shared.observeSeparately {
 		r.writeObservation(ctx, r.newObservation(rec))
 	}
 }
@@ -56,7 +56,7 @@ func (r *Recorder) observeSeparately(ctx context.Context, rec store.Record) {
 // ObserveUnrecorded passes the facts that a finished run could not write to its log to the observer, and the run's
 // execution time if its end was not recorded either.
 func (r *Recorder) ObserveUnrecorded(ctx context.Context, facts []agentsvc.Event) {
-	if r.service.options.Observer == nil || r.ended && len(facts) == 0 {
+	if r.shared.observer == nil || r.ended && len(facts) == 0 {
 		return
 	}
 	o := Observation{Run: r.run, Events: facts}
@@ -70,8 +70,8 @@ func (r *Recorder) ObserveUnrecorded(ctx context.Context, facts []agentsvc.Event
 func (r *Recorder) writeObservation(ctx context.Context, o Observation) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), observerTimeout)
 	defer cancel()
-	if err := r.service.options.Observer.WriteObservation(ctx, o); err != nil {
-		r.service.log.Error("the usage of a run could not be recorded", "task", r.run.Task, "error", err)
+	if err := r.shared.observer.WriteObservation(ctx, o); err != nil {
+		r.shared.log.Error("the usage of a run could not be recorded", "task", r.run.Task, "error", err)
 	}
 }
 

@@ -10,45 +10,50 @@ import (
 	"stoa/tenancy/audit"
 )
 
-// SetReceiver registers r for the events of its task from now on, or replaces the receiver with its id, and returns
-// it as stored. An empty id becomes the task's. from is for the audit entry. It returns [agentsvc.ErrNotFound] for a
-// task that is not visible, and [receiver.ErrTooMany].
-func (s *Service) SetReceiver(ctx context.Context, visibility Visibility, from audit.Origin, r receiver.Receiver) (receiver.Receiver, error) {
-	if _, err := s.findTask(ctx, visibility, r.Task, store.TaskParts{}); err != nil {
-		return r, err
-	}
-	if r.ID == "" {
-		r.ID = string(r.Task)
-	}
-	return r, s.store.Receivers.Set(ctx, r, s.newReceiverEntries(visibility, from, "notification.set", r.Task, r.ID)...)
+// Receivers are the push notification receivers of a tenant's tasks, as their owners manage them.
+type Receivers struct {
+	reader    *Reader
+	receivers *receiver.Store
+	hash      func(text []byte) string
 }
 
-// ListReceivers returns the receivers of a task ordered by id, or [agentsvc.ErrNotFound] for a task that is not
-// visible.
-func (s *Service) ListReceivers(ctx context.Context, visibility Visibility, id agentsvc.TaskID) ([]receiver.Receiver, error) {
-	if _, err := s.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
+// Set registers added for the events of its task from now on, or replaces the receiver with its id, and returns it as
+// stored. An empty id becomes the task's. It returns [agentsvc.ErrNotFound] for a task that is not visible, and
+// [receiver.ErrTooMany].
+func (r *Receivers) Set(ctx context.Context, visibility Visibility, from audit.Origin, added receiver.Receiver) (receiver.Receiver, error) {
+	if _, err := r.reader.findTask(ctx, visibility, added.Task, store.TaskParts{}); err != nil {
+		return added, err
+	}
+	if added.ID == "" {
+		added.ID = string(added.Task)
+	}
+	return added, r.receivers.Set(ctx, added, newReceiverEntries(r.hash, visibility, from, "notification.set", added.Task, added.ID)...)
+}
+
+// List returns the receivers of a task ordered by id, or [agentsvc.ErrNotFound] for a task that is not visible.
+func (r *Receivers) List(ctx context.Context, visibility Visibility, id agentsvc.TaskID) ([]receiver.Receiver, error) {
+	if _, err := r.reader.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
 		return nil, err
 	}
-	return s.store.Receivers.List(ctx, id)
+	return r.receivers.List(ctx, id)
 }
 
-// DropReceiver removes a receiver. It is no error if there is none; [agentsvc.ErrNotFound] is for a task that is not
-// visible.
-func (s *Service) DropReceiver(ctx context.Context, visibility Visibility, from audit.Origin, id agentsvc.TaskID, receiver string) error {
-	if _, err := s.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
+// Drop removes a receiver. It is no error if there is none; [agentsvc.ErrNotFound] is for a task that is not visible.
+func (r *Receivers) Drop(ctx context.Context, visibility Visibility, from audit.Origin, id agentsvc.TaskID, receiver string) error {
+	if _, err := r.reader.findTask(ctx, visibility, id, store.TaskParts{}); err != nil {
 		return err
 	}
-	return s.store.Receivers.Delete(ctx, id, receiver, s.newReceiverEntries(visibility, from, "notification.drop", id, receiver)...)
+	return r.receivers.Delete(ctx, id, receiver, newReceiverEntries(r.hash, visibility, from, "notification.drop", id, receiver)...)
 }
 
 // checkReceiverLimit returns [receiver.ErrTooMany] if r would be one too many for its task: it neither replaces
 // one nor is there capacity. It is a check before the message is accepted, not a guarantee: concurrent messages may each
 // add one.
-func (s *Service) checkReceiverLimit(ctx context.Context, id agentsvc.TaskID, r *receiver.Receiver) error {
+func checkReceiverLimit(ctx context.Context, receivers *receiver.Store, id agentsvc.TaskID, r *receiver.Receiver) error {
 	if r == nil {
 		return nil
 	}
-	all, err := s.store.Receivers.List(ctx, id)
+	all, err := receivers.List(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -3,18 +3,33 @@ package task
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
+	"stoa/tenancy/db"
 )
+
+// Recorders makes the recorders of a tenant's runs.
+type Recorders struct {
+	store    *store.Store
+	tenant   db.ID
+	hub      *Hub
+	sessions *sessionQueues
+	expiry   *approvalExpiry
+	// observer and observeSeparately are those of [Options].
+	observer          Observer
+	observeSeparately bool
+	log               *slog.Logger
+}
 
 // Recorder writes the log of one run. Every write is conditional on the run's epoch and sequence, which the store
 // advances in run, so a worker that has lost its lease cannot write. It is used by the run's goroutine only, except
 // RegisterCall.
 type Recorder struct {
-	service      *Service
+	shared       *Recorders
 	run          *store.Run
 	memory       *capacity.Reservation // what reads for the run reserve; nil = without a bound
 	removeWriter func()                // removes the run from the hub's writers
@@ -22,30 +37,30 @@ type Recorder struct {
 	ended        bool                  // the run's end is committed
 }
 
-// NewRecorder returns the recorder of run, whose reads reserve memory, and registers the run as a writer in the hub.
-// Close must be called when the run is over.
-func (s *Service) NewRecorder(run *store.Run, memory *capacity.Reservation) *Recorder {
-	return &Recorder{service: s, run: run, memory: memory, removeWriter: s.hub.addWriter(s.newTopicKey(run.Task)), startedAt: time.Now()}
+// New returns the recorder of run, whose reads reserve memory, and registers the run as a writer in the hub. Close must
+// be called when the run is over.
+func (r *Recorders) New(run *store.Run, memory *capacity.Reservation) *Recorder {
+	return &Recorder{shared: r, run: run, memory: memory, removeWriter: r.hub.addWriter(topicKey{r.tenant, run.Task}), startedAt: time.Now()}
 }
 
 // BeginRun acquires the task's lease for a run that was claimed from the queue: it raises the task's epoch, which
 // fences all earlier workers, and completes run. It returns [agentsvc.ErrLeaseLost] if the task no longer waits for
-// the run, also after it handled an expired approval or a budget wait (expireApprovals).
+// the run, also after it handled an expired approval or a budget wait (approvalExpiry).
 func (r *Recorder) BeginRun(ctx context.Context) error {
-	evs, err := r.service.store.Runs.AcquireLease(ctx, r.run)
+	evs, err := r.shared.store.Runs.AcquireLease(ctx, r.run)
 	switch {
 	case err == nil:
-		r.service.hub.publishEvents(r.service.newTopicKey(r.run.Task), evs...)
+		r.shared.hub.publishEvents(topicKey{r.shared.tenant, r.run.Task}, evs...)
 	case errors.Is(err, store.ErrTaskInterrupted):
-		return r.service.expireApprovals(ctx, r.memory, *r.run)
+		return r.shared.expiry.settle(ctx, r.memory, *r.run)
 	}
 	return err
 }
 
-// RegisterCall makes a tool call cancellable by [Service.CancelCall] until over is called; stop cancels the call's
+// RegisterCall makes a tool call cancellable by [Canceller.CancelCall] until over is called; stop cancels the call's
 // context.
 func (r *Recorder) RegisterCall(call agentsvc.CallID, stop context.CancelCauseFunc) (over func()) {
-	return r.service.hub.registerCall(r.service.newTopicKey(r.run.Task), call, stop)
+	return r.shared.hub.registerCall(topicKey{r.shared.tenant, r.run.Task}, call, stop)
 }
 
 // ReadJournal returns the facts of the run's turn so far, beginning with the message that opened it. Directly after
@@ -54,7 +69,7 @@ func (r *Recorder) ReadJournal(ctx context.Context) ([]agentsvc.Event, error) {
 	if evs := r.run.TurnEvents; len(evs) > 0 && evs[len(evs)-1].Seq == r.run.Seq {
 		return evs, nil
 	}
-	return r.service.store.Runs.LoadJournal(ctx, r.memory, r.run.Task, r.run.FirstSeq)
+	return r.shared.store.Runs.LoadJournal(ctx, r.memory, r.run.Task, r.run.FirstSeq)
 }
 
 // ReadSession returns the conversation that the run continues. A new context has none, which saves the query.
@@ -62,13 +77,17 @@ func (r *Recorder) ReadSession(ctx context.Context) (agentsvc.Session, error) {
 	if r.run.IsNewContext {
 		return agentsvc.Session{Context: r.run.Context}, nil
 	}
-	return r.service.store.Sessions.LoadConversation(ctx, r.memory, *r.run)
+	session, err := r.shared.store.Sessions.LoadConversation(ctx, r.memory, *r.run)
+	if n := len(session.Entries); n > 0 {
+		r.run.SessionPosition = session.Entries[n-1].Turn + 1
+	}
+	return session, err
 }
 
 // PublishChunk delivers a piece of an unfinished message to readers. It is not stored.
 func (r *Recorder) PublishChunk(c agentsvc.Chunk) {
 	c.After = r.run.Seq
-	r.service.hub.publishEvents(r.service.newTopicKey(r.run.Task), agentsvc.Event{Task: r.run.Task, Chunk: &c})
+	r.shared.hub.publishEvents(topicKey{r.shared.tenant, r.run.Task}, agentsvc.Event{Task: r.run.Task, Chunk: &c})
 }
 
 // RecordFacts appends facts to the log, in one transaction with the run's end if rec has one and with the observer's
@@ -80,14 +99,14 @@ func (r *Recorder) RecordFacts(ctx context.Context, rec store.Record) error {
 		rec.Events[i] = stampEvent(r.run.Task, r.run.Seq+1+int64(i), ev)
 	}
 	rec.SideBatch = r.newObserverBatch(rec)
-	if err := r.service.store.Runs.WriteRecord(ctx, r.run, rec); err != nil {
+	if err := r.shared.store.Runs.WriteRecord(ctx, r.run, rec); err != nil {
 		return err
 	}
 	r.ended = r.ended || rec.EndState != ""
 	r.observeSeparately(ctx, rec)
-	r.service.hub.publishEvents(r.service.newTopicKey(r.run.Task), rec.Events...)
+	r.shared.hub.publishEvents(topicKey{r.shared.tenant, r.run.Task}, rec.Events...)
 	if r.run.HasQueuedRuns && rec.EndState != store.Pending {
-		r.service.promoteNextRun(ctx, r.run.Owner, r.run.Context)
+		r.shared.sessions.promoteNext(ctx, r.run.Owner, r.run.Context)
 	}
 	return nil
 }

@@ -95,13 +95,13 @@ func TestFactsReachRemoteReaders(t *testing.T) {
 			return w.recordEnd(agentsvc.Completed, "done")
 		})
 		there := open(runChatty)
-		got, err := here.Submit(t.Context(), withAwaited(newSubmission("hi")))
+		got, err := here.Messages.Submit(t.Context(), withAwaited(newSubmission("hi")))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var readers []func() (agentsvc.Event, error, bool)
 		for range 2 { // the second is sent while the first is stored
-			_, evs, err := there.Follow(withTimeout(t), task.Visibility{}, got.ID, nil)
+			_, evs, err := there.Reader.Follow(withTimeout(t), task.Visibility{}, got.ID, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -128,7 +128,7 @@ func TestFactsReachRemoteReaders(t *testing.T) {
 				t.Fatalf("got %+v, %v; want the whole message", ev, err)
 			}
 		}
-		_, evs, err := here.Follow(withTimeout(t), task.Visibility{}, got.ID, nil)
+		_, evs, err := here.Reader.Follow(withTimeout(t), task.Visibility{}, got.ID, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,12 +171,12 @@ func TestCancelElsewhere(t *testing.T) {
 		there := open(runChatty)
 		var stopped, reported []time.Duration
 		for range 5 {
-			got, evs, err := here.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
+			got, evs, err := here.Messages.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			began := time.Now()
-			if _, err := there.Cancel(t.Context(), task.Visibility{}, got.ID); err != nil {
+			if _, err := there.Canceller.Cancel(t.Context(), task.Visibility{}, got.ID); err != nil {
 				t.Fatal(err)
 			}
 			cause := <-causes
@@ -228,17 +228,17 @@ func TestCancelCallElsewhere(t *testing.T) {
 		})
 		there := open(runChatty)
 		for _, early := range []bool{false, true} {
-			got, evs, err := here.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
+			got, evs, err := here.Messages.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			<-begun
 			for _, id := range []agentsvc.CallID{"c2", "c3", "\x00"} {
-				if err := there.CancelCall(t.Context(), task.Visibility{}, got.ID, id, ""); !errors.Is(err, agentsvc.ErrNotFound) {
+				if err := there.Canceller.CancelCall(t.Context(), task.Visibility{}, got.ID, id, ""); !errors.Is(err, agentsvc.ErrNotFound) {
 					t.Errorf("cancel %q: %v, want not found", id, err)
 				}
 			}
-			if err := there.CancelCall(t.Context(), task.Visibility{Owner: &bob}, got.ID, "c1", ""); !errors.Is(err, agentsvc.ErrNotFound) {
+			if err := there.Canceller.CancelCall(t.Context(), task.Visibility{Owner: &bob}, got.ID, "c1", ""); !errors.Is(err, agentsvc.ErrNotFound) {
 				t.Errorf("cancel of another's call: %v, want not found", err)
 			}
 			if !early {
@@ -247,7 +247,7 @@ func TestCancelCallElsewhere(t *testing.T) {
 				time.AfterFunc(100*time.Millisecond, func() { begun <- struct{}{} })
 			}
 			began := time.Now()
-			if err := there.CancelCall(t.Context(), task.Visibility{}, got.ID, "c1", "enough"); err != nil {
+			if err := there.Canceller.CancelCall(t.Context(), task.Visibility{}, got.ID, "c1", "enough"); err != nil {
 				t.Errorf("cancel a running call: %v", err)
 			}
 			if took := time.Since(began); took > 10*time.Second {
@@ -259,7 +259,7 @@ func TestCancelCallElsewhere(t *testing.T) {
 				t.Errorf("the call resulted in %+v", r)
 			}
 			for _, p := range []*process{here, there} {
-				if err := p.CancelCall(t.Context(), task.Visibility{}, got.ID, "c1", ""); !errors.Is(err, agentsvc.ErrNotFound) {
+				if err := p.Canceller.CancelCall(t.Context(), task.Visibility{}, got.ID, "c1", ""); !errors.Is(err, agentsvc.ErrNotFound) {
 					t.Errorf("cancel a call that has ended: %v, want not found", err)
 				}
 			}
@@ -279,7 +279,7 @@ func TestWorkElsewhere(t *testing.T) {
 		var took, local []time.Duration
 		for range 50 {
 			began := time.Now()
-			got, evs, err := web.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
+			got, evs, err := web.Messages.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -297,7 +297,7 @@ func TestWorkElsewhere(t *testing.T) {
 			}
 			web.requireLog(t, got.ID, 0, facts)
 			began = time.Now()
-			if _, evs, err = worker.SubmitAndFollow(withTimeout(t), newSubmission("hi")); err != nil {
+			if _, evs, err = worker.Messages.SubmitAndFollow(withTimeout(t), newSubmission("hi")); err != nil {
 				t.Fatal(err)
 			}
 			drainStream(t, evs)
@@ -312,11 +312,11 @@ func TestQuiet(t *testing.T) {
 	withConnectedProcesses(t, func(t *testing.T, _ bool, open func(func(w *runWork) error) *process) {
 		reservation := make(chan struct{})
 		here, there := open(func(w *runWork) error { <-reservation; return runChatty(w) }), open(runChatty)
-		got, err := here.Submit(t.Context(), withAwaited(newSubmission("hi")))
+		got, err := here.Messages.Submit(t.Context(), withAwaited(newSubmission("hi")))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, evs, err := there.Follow(withTimeout(t), task.Visibility{}, got.ID, nil)
+		_, evs, err := there.Reader.Follow(withTimeout(t), task.Visibility{}, got.ID, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -338,7 +338,7 @@ func TestQuiet(t *testing.T) {
 			slowest := time.Duration(0)
 			for range 10 {
 				began := time.Now()
-				_, evs, err := here.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
+				_, evs, err := here.Messages.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
 				if err != nil {
 					t.Fatal(err)
 				}

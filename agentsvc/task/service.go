@@ -4,18 +4,25 @@
 // The log is in the store and is the only authority. What passes through the [Hub] is a copy of it for the readers of
 // this process, plus live chunks of text that no log keeps; a reader that misses something reads the log.
 //
-// The main types:
+// A tenant's [Service] consists of:
 //
-//   - [Service] is one tenant's API. [Service.Submit] and [Service.SubmitAndFollow] accept a message: they write the
-//     task, its run and the first events in one transaction and then dispatch the run, either to a slot of this
-//     process ([Executor]) or to the queue.
-//   - [Service.Follow] and [Service.SubmitAndFollow] return the events as an iterator (follow.go).
-//   - [Service.Decide], or a message with decision parts, settles open approvals. When all are settled, the same
-//     transaction writes a run that continues the paused turn from its journal (decide.go).
-//   - [Recorder] writes the log of one run, fenced by the epoch of its lease. The runner package uses it.
+//   - [Messages]: accepts messages. It writes the task, its run and the first events in one transaction and then
+//     dispatches the run, either to a slot of this process ([Executor]) or to the queue. Everything that opens a turn
+//     goes through one pipeline (accept.go).
+//   - [Decisions]: settles open approvals, also for a message with decision parts. When all are settled, the same
+//     transaction writes a run that continues the paused turn from its log.
+//   - [Checkpoints]: opens a new task that continues a failed one from a checkpoint.
+//   - [Reader]: gets and lists tasks, and returns their events as an iterator.
+//   - [Canceller]: cancels tasks and single tool calls.
+//   - [Receivers]: the push notification receivers of tasks.
+//   - [Recorders]: makes a [Recorder] for each run. It writes the run's part of the log, fenced by the epoch of its
+//     lease. The runner package uses it.
+//
+// Of the whole process, for all tenants:
+//
 //   - [Hub] delivers events to the subscriptions of this process and, through the signal bus, of other processes
 //     (hub.go, remote.go).
-//   - [DeadLetters] are the failed runs of all tenants and their requeueing.
+//   - [DeadLetters] are the failed runs and their requeueing.
 //
 // A slow reader never delays the writer. Its subscription's queue is bounded; beyond the bound the queue is dropped
 // and the reader continues from the log, one page at a time.
@@ -26,10 +33,8 @@ package task
 import (
 	"context"
 	"log/slog"
-	"slices"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/store/vault"
 	"stoa/tenancy/db"
@@ -58,20 +63,16 @@ type Executor interface {
 	NotifyRunChanged(tenant db.ID, task agentsvc.TaskID)
 }
 
-// Service accepts, follows, decides and cancels the tasks of one tenant, at one revision of its configuration. All
-// fields are set by New and read-only; it is safe for concurrent use.
+// Service is what callers and workers do with the tasks of one tenant, at one revision of its configuration: one value
+// for each concept, as in [store.Store]. It is safe for concurrent use.
 type Service struct {
-	store  *store.Store
-	tenant db.ID
-	// revision is stored with each run. A queued run is executed with the revision it was accepted at.
-	revision int64
-	hub      *Hub
-	executor Executor
-	log      *slog.Logger
-	options  Options
-	// taskReads and pageReads merge equal reads that callers request at the same time.
-	taskReads sharedReads[taskReadKey, store.StoredTask]
-	pageReads sharedReads[pageReadKey, Page]
+	Reader      *Reader
+	Messages    *Messages
+	Decisions   *Decisions
+	Checkpoints *Checkpoints
+	Canceller   *Canceller
+	Receivers   *Receivers
+	Recorders   *Recorders
 }
 
 // Options configure a [Service]. The zero value works.
@@ -107,59 +108,30 @@ type Options struct {
 
 // New returns the service of a tenant at a revision of its configuration.
 func New(st *store.Store, tenant db.ID, revision int64, hub *Hub, workers Executor, log *slog.Logger, o Options) *Service {
-	return &Service{store: st, tenant: tenant, revision: revision, hub: hub, executor: workers, log: log, options: o}
-}
-
-// newTopicKey returns the hub's key of a task of this tenant.
-func (s *Service) newTopicKey(id agentsvc.TaskID) topicKey { return topicKey{s.tenant, id} }
-
-// Visibility limits what a caller can see: the tasks of Agents (nil = of all agents) and of Owner (nil = of every user
-// of the tenant), and what its reads may have in memory. A task outside it is answered exactly like one that does not
-// exist.
-type Visibility struct {
-	Agents []string
-	Owner  *agentsvc.Owner
-	// Memory is what the caller's reads reserve before they load a task or its events; nil = without a bound.
-	Memory *capacity.Reservation
-}
-
-// includesTask reports whether the caller may see t.
-func (v Visibility) includesTask(t agentsvc.Task) bool {
-	return (v.Agents == nil || slices.Contains(v.Agents, t.Agent)) && (v.Owner == nil || *v.Owner == t.Owner)
-}
-
-// Get returns the requested parts of a task, or [agentsvc.ErrNotFound] for one that does not exist or is not visible.
-// The result is shared with other callers and must not be modified.
-func (s *Service) Get(ctx context.Context, visibility Visibility, id agentsvc.TaskID, parts store.TaskParts) (agentsvc.Task, error) {
-	t, err := s.findTask(ctx, visibility, id, parts)
-	return t.Task, err
-}
-
-// taskReadKey identifies reads of a task that can be shared: visibility is checked after the read, for each caller.
-type taskReadKey struct {
-	id    agentsvc.TaskID
-	parts store.TaskParts
-}
-
-// findTask reads a task and checks its visibility. Every method that takes a task id from a caller goes through it.
-func (s *Service) findTask(ctx context.Context, visibility Visibility, id agentsvc.TaskID, parts store.TaskParts) (store.StoredTask, error) {
-	if checkID("task_id", string(id)) != nil {
-		// An id that is too long or not UTF-8 cannot exist, and PostgreSQL refuses it as a parameter.
-		return store.StoredTask{}, agentsvc.ErrNotFound
+	if o.Hash == nil {
+		o.Hash = func([]byte) string { return "" }
 	}
-	t, err := s.taskReads.readShared(ctx, taskReadKey{id, parts}, func(ctx context.Context) (store.StoredTask, error) {
-		return s.store.Tasks.Load(ctx, visibility.Memory, id, parts)
-	})
-	if err == nil && !visibility.includesTask(t.Task) {
-		err = agentsvc.ErrNotFound
+	logs := &logReader{events: st.Events, tenant: tenant, hub: hub}
+	reader := &Reader{tasks: st.Tasks, tenant: tenant, logs: logs}
+	sessions := &sessionQueues{runs: st.Runs, executor: workers, log: log}
+	canceller := &Canceller{
+		reader: reader, store: st, tenant: tenant, hub: hub, executor: workers, sessions: sessions, releaseReservation: o.ReleaseReservation, log: log,
 	}
-	if err == nil {
-		// The read's memory was reserved by the caller that performed it; each caller reserves its own for what it
-		// makes of the task.
-		err = visibility.Memory.ReserveTotal(ctx, t.ByteSize())
+	turns := &pipeline{
+		store: st, hub: hub, executor: workers, maxQueueDepth: o.MaxQueueDepth,
+		turnFactory: turnFactory{tenant, revision, o.MaxConcurrent, o.Notifications},
 	}
-	if err != nil {
-		return store.StoredTask{}, err
+	decisions := &Decisions{turns: turns, reader: reader, approvals: st.Approvals, check: o.Check, vault: o.Vault, hash: o.Hash}
+	expiry := &approvalExpiry{turns: turns, store: st, budgetAvailability: o.BudgetAvailability, hash: o.Hash}
+	return &Service{
+		Reader:      reader,
+		Messages:    &Messages{turns: turns, reader: reader, decisions: decisions, canceller: canceller, receivers: st.Receivers, onBusy: o.OnBusy, hash: o.Hash},
+		Decisions:   decisions,
+		Checkpoints: &Checkpoints{turns: turns, reader: reader},
+		Canceller:   canceller,
+		Receivers:   &Receivers{reader: reader, receivers: st.Receivers, hash: o.Hash},
+		Recorders: &Recorders{
+			store: st, tenant: tenant, hub: hub, sessions: sessions, expiry: expiry, observer: o.Observer, observeSeparately: o.ObserveSeparately, log: log,
+		},
 	}
-	return t, nil
 }

@@ -75,7 +75,7 @@ func joinProcess(t *testing.T, d *db.DB, bus *signal.Bus, handle func(w *runWork
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	p := &process{hub: task.NewHub(bus), st: store.New(d, "acme"), bus: bus}
 	p.pool = queue.New(d, func(ctx context.Context, run store.Run, _ agentsvc.LeaseCheck) error {
-		rec := p.NewRecorder(&run, nil)
+		rec := p.Recorders.New(&run, nil)
 		defer rec.Close()
 		if run.Epoch == 0 {
 			if err := rec.BeginRun(ctx); err != nil {
@@ -184,7 +184,7 @@ func TestCall(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		p := startProcess(t, d, runChatty)
-		got, evs, err := p.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
+		got, evs, err := p.Messages.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +204,7 @@ func TestCall(t *testing.T) {
 		for _, ev := range facts {
 			got.ApplyEvent(ev)
 		}
-		stored, err := p.Get(t.Context(), task.Visibility{}, got.ID, all)
+		stored, err := p.Reader.Get(t.Context(), task.Visibility{}, got.ID, all)
 		if diff := cmp.Diff(stored, got); err != nil || diff != "" {
 			t.Errorf("stored -, folded from what was got + (%v)\n%s", err, diff)
 		}
@@ -230,7 +230,7 @@ func TestSlowReader(t *testing.T) {
 		}
 		return w.recordEnd(agentsvc.Completed, "done")
 	})
-	got, evs, err := p.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
+	got, evs, err := p.Messages.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func TestFollow(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		step := make(chan struct{})
 		p := startProcess(t, d, func(w *runWork) error { <-step; return runChatty(w) })
-		got, err := p.Submit(t.Context(), withAwaited(newSubmission("hi")))
+		got, err := p.Messages.Submit(t.Context(), withAwaited(newSubmission("hi")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +275,7 @@ func TestFollow(t *testing.T) {
 		readings := make(chan reading)
 		ask := []int64{-3, 0, 1, 2, 99}
 		for _, after := range ask {
-			snapshot, evs, err := p.Follow(withTimeout(t), task.Visibility{Owner: &ana}, got.ID, &after)
+			snapshot, evs, err := p.Reader.Follow(withTimeout(t), task.Visibility{Owner: &ana}, got.ID, &after)
 			if err != nil || snapshot.Status.State != agentsvc.Working || snapshot.Seq != 2 {
 				t.Fatalf("follow after %d: %+v (%v)", after, snapshot, err)
 			}
@@ -290,14 +290,14 @@ func TestFollow(t *testing.T) {
 			p.requireLog(t, got.ID, int(max(0, min(r.after, 2))), r.facts) // a sequence beyond the log
 		}
 		for after := range int64(9) {
-			_, evs, err := p.Follow(withTimeout(t), task.Visibility{}, got.ID, &after)
+			_, evs, err := p.Reader.Follow(withTimeout(t), task.Visibility{}, got.ID, &after)
 			if err != nil {
 				t.Fatal(err)
 			}
 			facts, _ := drainStream(t, evs)
 			p.requireLog(t, got.ID, int(min(after, 7)), facts)
 		}
-		snapshot, evs, err := p.Follow(withTimeout(t), task.Visibility{}, got.ID, nil)
+		snapshot, evs, err := p.Reader.Follow(withTimeout(t), task.Visibility{}, got.ID, nil)
 		if facts, _ := drainStream(t, evs); err != nil || len(facts) != 0 || snapshot.Status.State != agentsvc.Completed {
 			t.Errorf("an ended task is followed by %v (%v)", facts, err)
 		}
@@ -324,11 +324,11 @@ func TestElsewhere(t *testing.T) {
 			return w.recordEnd(agentsvc.Completed, "done")
 		})
 		there := startProcess(t, d, runChatty)
-		got, err := here.Submit(t.Context(), withAwaited(newSubmission("hi")))
+		got, err := here.Messages.Submit(t.Context(), withAwaited(newSubmission("hi")))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, evs, err := there.Follow(withTimeout(t), task.Visibility{}, got.ID, nil)
+		_, evs, err := there.Reader.Follow(withTimeout(t), task.Visibility{}, got.ID, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -359,7 +359,7 @@ func TestClaimedElsewhere(t *testing.T) {
 	finish := make(chan struct{})
 	here := startProcess(t, d, func(*runWork) error { <-finish; return agentsvc.ErrLeaseLost })
 	there := startProcess(t, d, runChatty)
-	_, evs, err := here.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
+	_, evs, err := here.Messages.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,7 +383,7 @@ func TestClaimedElsewhere(t *testing.T) {
 			return
 		}
 		received := claimed[0]
-		rec := there.NewRecorder(&received, nil)
+		rec := there.Recorders.New(&received, nil)
 		defer rec.Close()
 		if err := errors.Join(rec.BeginRun(context.Background()), (&runWork{context.Background(), rec, received}).recordEnd(agentsvc.Completed, "done")); err != nil {
 			t.Error(err)
@@ -406,19 +406,19 @@ func TestReaderLeaves(t *testing.T) {
 	})
 	defer close(finish)
 	ctx, cancel := context.WithCancel(t.Context())
-	got, evs, err := p.SubmitAndFollow(ctx, newSubmission("hi"))
+	got, evs, err := p.Messages.SubmitAndFollow(ctx, newSubmission("hi"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range evs {
 		break
 	}
-	_, unread, err := p.SubmitAndFollow(ctx, newSubmission("nobody ranges over this"))
+	_, unread, err := p.Messages.SubmitAndFollow(ctx, newSubmission("nobody ranges over this"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = unread
-	_, follow, err := p.Follow(ctx, task.Visibility{}, got.ID, nil)
+	_, follow, err := p.Reader.Follow(ctx, task.Visibility{}, got.ID, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -444,11 +444,11 @@ func TestCancel(t *testing.T) {
 			causes <- context.Cause(w)
 			return w.recordMessage("too late")
 		})
-		pending, err := p.Submit(t.Context(), newSubmission("later"))
+		pending, err := p.Messages.Submit(t.Context(), newSubmission("later"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, evs, err := p.SubmitAndFollow(withTimeout(t), newSubmission("ask"))
+		_, evs, err := p.Messages.SubmitAndFollow(withTimeout(t), newSubmission("ask"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -458,20 +458,20 @@ func TestCancel(t *testing.T) {
 				break
 			}
 		}
-		running, evs, err := p.SubmitAndFollow(withTimeout(t), newSubmission("work"))
+		running, evs, err := p.Messages.SubmitAndFollow(withTimeout(t), newSubmission("work"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, id := range []agentsvc.TaskID{pending.ID, waiting, running.ID} {
-			got, err := p.Cancel(t.Context(), task.Visibility{Owner: &ana}, id)
+			got, err := p.Canceller.Cancel(t.Context(), task.Visibility{Owner: &ana}, id)
 			if err != nil || got.Status.State != agentsvc.Cancelled {
 				t.Fatalf("cancel: %+v (%v)", got, err)
 			}
-			stored, err := p.Get(t.Context(), task.Visibility{}, id, all)
+			stored, err := p.Reader.Get(t.Context(), task.Visibility{}, id, all)
 			if diff := cmp.Diff(stored, got); err != nil || diff != "" {
 				t.Errorf("stored -, returned + (%v)\n%s", err, diff)
 			}
-			if _, err := p.Cancel(t.Context(), task.Visibility{}, id); !errors.Is(err, agentsvc.ErrTaskEnded) {
+			if _, err := p.Canceller.Cancel(t.Context(), task.Visibility{}, id); !errors.Is(err, agentsvc.ErrTaskEnded) {
 				t.Errorf("cancel once more: %v", err)
 			}
 		}
@@ -491,7 +491,7 @@ func TestReach(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		p := startProcess(t, d, func(w *runWork) error { return w.recordEnd(agentsvc.InputRequired, "which?") })
-		got, evs, err := p.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
+		got, evs, err := p.Messages.SubmitAndFollow(withTimeout(t), newSubmission("hi"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -519,11 +519,11 @@ func TestReach(t *testing.T) {
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				ctx := t.Context()
-				_, err := p.Get(ctx, c.reach, c.id, all)
+				_, err := p.Reader.Get(ctx, c.reach, c.id, all)
 				requireNotFound(t, "get", err)
-				_, _, err = p.Follow(ctx, c.reach, c.id, nil)
+				_, _, err = p.Reader.Follow(ctx, c.reach, c.id, nil)
 				requireNotFound(t, "follow", err)
-				_, err = p.Cancel(ctx, c.reach, c.id)
+				_, err = p.Canceller.Cancel(ctx, c.reach, c.id)
 				requireNotFound(t, "cancel", err)
 				sub := newSubmission("answer")
 				sub.Message.Task, sub.Agent = c.id, "other"
@@ -531,7 +531,7 @@ func TestReach(t *testing.T) {
 					sub.Owner = *c.reach.Owner
 				}
 				if c.id != "" { // the message opens a task
-					_, err = p.Submit(ctx, sub)
+					_, err = p.Messages.Submit(ctx, sub)
 					requireNotFound(t, "answer", err)
 				}
 			})

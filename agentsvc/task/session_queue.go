@@ -2,10 +2,11 @@ package task
 
 import (
 	"context"
-	"errors"
+	"log/slog"
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/store"
 )
 
 // OnBusy is an agent's policy for a message that opens a task in a session with an unfinished run (docs/agents.md).
@@ -29,36 +30,20 @@ const (
 	interruptedReason = "A newer message of the conversation took the place of this task."
 )
 
-// busyPolicy returns the policy of an agent.
-func (s *Service) busyPolicy(agent string) OnBusy {
-	if b, ok := s.options.OnBusy[agent]; ok {
-		return b
-	}
-	return Queue
+// sessionQueues are the runs of a tenant that wait for earlier runs of their sessions.
+type sessionQueues struct {
+	runs     *store.Runs
+	executor Executor
+	log      *slog.Logger
 }
 
-// cancelSessionQueue cancels the unfinished tasks of sub's session, the last one first, so that no waiting run is
-// promoted meanwhile.
-func (s *Service) cancelSessionQueue(ctx context.Context, sub Submission) error {
-	ids, err := s.store.Runs.ListQueuedTasks(ctx, sub.Owner, sub.Message.Context)
-	for _, id := range ids {
-		_, one := s.cancelTask(ctx, Visibility{Owner: &sub.Owner, Memory: sub.Memory}, id, interruptedReason)
-		if errors.Is(one, agentsvc.ErrTaskEnded) {
-			sleepContext(ctx, retryPause) // the task has ended; its run will in a moment
-			continue
-		}
-		err = errors.Join(err, one)
-	}
-	return err
-}
-
-// promoteNextRun makes the session's next waiting run pending, if no other run of the session is unfinished. On
+// promoteNext makes the session's next waiting run pending, if no other run of the session is unfinished. On
 // failure it only logs: the queue's periodic check promotes the run later.
-func (s *Service) promoteNextRun(ctx context.Context, owner agentsvc.Owner, id agentsvc.ContextID) {
+func (s *sessionQueues) promoteNext(ctx context.Context, owner agentsvc.Owner, id agentsvc.ContextID) {
 	// The caller's request may be over: the run must still be promoted.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	called, err := s.store.Runs.PromoteNext(ctx, owner, id)
+	called, err := s.runs.PromoteNext(ctx, owner, id)
 	if err != nil {
 		s.log.Warn("the next run of a session could not be promoted and begins later", "error", err)
 	}

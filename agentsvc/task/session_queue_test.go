@@ -41,7 +41,7 @@ func loadOpeningText(w *runWork) string {
 
 func mustSubmit(t *testing.T, p *process, sub task.Submission) agentsvc.Task {
 	t.Helper()
-	got, err := p.Submit(t.Context(), sub)
+	got, err := p.Messages.Submit(t.Context(), sub)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func (p *process) waitForState(t *testing.T, id agentsvc.TaskID, state agentsvc.
 	var got agentsvc.Task
 	for end := time.Now().Add(testTimeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		var err error
-		if got, err = p.Get(t.Context(), task.Visibility{}, id, all); err != nil {
+		if got, err = p.Reader.Get(t.Context(), task.Visibility{}, id, all); err != nil {
 			t.Fatal(err)
 		}
 		if got.Status.State == state {
@@ -113,7 +113,7 @@ func TestTurns(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 			defer cancel()
-			got, evs, err := p.SubmitAndFollow(ctx, sub)
+			got, evs, err := p.Messages.SubmitAndFollow(ctx, sub)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -166,7 +166,7 @@ func TestTurnsAtOnce(t *testing.T) {
 			senders.Go(func() {
 				sub := inSession(newSubmission("x"))
 				sub.Awaited = i%2 == 0
-				got, err := processes[i/2%2].Submit(context.Background(), sub)
+				got, err := processes[i/2%2].Messages.Submit(context.Background(), sub)
 				if err != nil {
 					t.Error(err)
 				}
@@ -211,17 +211,17 @@ func TestQueue(t *testing.T) {
 		}
 		called := make(chan []agentsvc.Event)
 		go func() {
-			_, evs, err := p.SubmitAndFollow(withTimeout(t), follow("fourth"))
+			_, evs, err := p.Messages.SubmitAndFollow(withTimeout(t), follow("fourth"))
 			if err != nil {
 				t.Error(err)
 			}
 			facts, _ := drainStream(t, evs)
 			called <- facts
 		}()
-		if _, err := p.Submit(t.Context(), newReply(second, "x")); !errors.Is(err, agentsvc.ErrTaskBusy) {
+		if _, err := p.Messages.Submit(t.Context(), newReply(second, "x")); !errors.Is(err, agentsvc.ErrTaskBusy) {
 			t.Errorf("a message to a task that waits for its turn: %v", err)
 		}
-		if _, err := p.Cancel(t.Context(), task.Visibility{}, second.ID); err != nil {
+		if _, err := p.Canceller.Cancel(t.Context(), task.Visibility{}, second.ID); err != nil {
 			t.Fatal(err)
 		}
 		close(finish)
@@ -249,18 +249,18 @@ func TestReject(t *testing.T) {
 			first := inSession(newSubmission("first"))
 			first.Awaited, first.Message.ID = reserved, agentsvc.MessageID(fmt.Sprint(reserved))
 			opened := mustSubmit(t, p, first)
-			before, _ := p.List(t.Context(), task.Visibility{}, task.Query{})
+			before, _ := p.Reader.List(t.Context(), task.Visibility{}, task.Query{})
 			other := inSession(newSubmission("other"))
 			other.Message.ID = "m2"
 			for _, sub := range []task.Submission{other, withAwaited(other), inSession(newSubmission("x"))} {
-				if _, err := p.Submit(t.Context(), sub); !errors.Is(err, agentsvc.ErrSessionBusy) {
+				if _, err := p.Messages.Submit(t.Context(), sub); !errors.Is(err, agentsvc.ErrSessionBusy) {
 					t.Errorf("a message with another at work: %v", err)
 				}
 			}
 			if again := mustSubmit(t, p, first); again.ID != opened.ID {
 				t.Errorf("the first message again is task %s of %s", again.ID, opened.ID)
 			}
-			after, err := p.List(t.Context(), task.Visibility{}, task.Query{})
+			after, err := p.Reader.List(t.Context(), task.Visibility{}, task.Query{})
 			if err != nil || before.Total != after.Total {
 				t.Errorf("%d tasks became %d (%v)", before.Total, after.Total, err)
 			}
@@ -335,7 +335,7 @@ func TestInterruptAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range ids {
 			wg.Go(func() {
-				got, err := p.Submit(context.Background(), inSession(withAwaited(newSubmission("x"))))
+				got, err := p.Messages.Submit(context.Background(), inSession(withAwaited(newSubmission("x"))))
 				if err != nil {
 					t.Error(err)
 				}
@@ -345,13 +345,13 @@ func TestInterruptAtOnce(t *testing.T) {
 		wg.Wait()
 		states := map[agentsvc.State]int{}
 		for _, id := range ids {
-			got, err := p.Get(t.Context(), task.Visibility{}, id, all)
+			got, err := p.Reader.Get(t.Context(), task.Visibility{}, id, all)
 			if err != nil {
 				t.Fatal(err)
 			}
 			states[got.Status.State]++
 			if !got.Status.State.IsTerminal() {
-				defer func() { _, _ = p.Cancel(context.Background(), task.Visibility{}, id) }()
+				defer func() { _, _ = p.Canceller.Cancel(context.Background(), task.Visibility{}, id) }()
 			}
 		}
 		if states[agentsvc.Working] != 1 || states[agentsvc.Cancelled] != len(ids)-1 {
@@ -381,7 +381,7 @@ func TestSettledTaskBlocksNoOthers(t *testing.T) {
 		var got agentsvc.Task
 		for _, sub := range []task.Submission{withAwaited(newReply(asking, "enough")), newReply(asking, "more")} {
 			var err error
-			if got, err = p.Submit(t.Context(), sub); sub.Awaited && err != nil || !sub.Awaited && !errors.Is(err, agentsvc.ErrTaskBusy) {
+			if got, err = p.Messages.Submit(t.Context(), sub); sub.Awaited && err != nil || !sub.Awaited && !errors.Is(err, agentsvc.ErrTaskBusy) {
 				t.Errorf("an answer during another run: %s (%v)", got.Status.State, err)
 			}
 		}

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -74,6 +75,18 @@ var ErrConflict = agentsvc.NewError(agentsvc.CodeReused, "a message with this id
 // ErrKeyReused reports that another message was accepted under the same idempotency key.
 var ErrKeyReused = agentsvc.NewError(agentsvc.CodeReused, "this key was used for another message")
 
+// Messages accepts the messages of a tenant's users and triggers as turns.
+type Messages struct {
+	turns     *pipeline
+	reader    *Reader
+	decisions *Decisions
+	canceller *Canceller
+	receivers *receiver.Store
+	// onBusy is [Options].OnBusy.
+	onBusy map[string]OnBusy
+	hash   func(text []byte) string
+}
+
 // Submit accepts a message as a new turn of a task, or opens a task if the message names none. When Submit returns,
 // the turn is committed and survives a crash. It returns
 //
@@ -83,40 +96,40 @@ var ErrKeyReused = agentsvc.NewError(agentsvc.CodeReused, "this key was used for
 //     waits for something else than a message,
 //   - [agentsvc.ErrSessionBusy] where the agent's OnBusy policy refuses the message,
 //   - [ErrConflict] and [ErrKeyReused] for a repeated id or key with another content,
-//   - for a message with decisions or credentials what [Service.Decide] returns.
-func (s *Service) Submit(ctx context.Context, sub Submission) (agentsvc.Task, error) {
-	acc, err := s.acceptMessage(ctx, sub)
+//   - for a message with decisions or credentials what [Decisions.Decide] returns.
+func (m *Messages) Submit(ctx context.Context, sub Submission) (agentsvc.Task, error) {
+	acc, err := m.acceptMessage(ctx, sub)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}
-	s.dispatchTurn(acc)
+	m.turns.dispatch(acc)
 	return acc.task, nil
 }
 
 // SubmitAndFollow is Submit for a caller who waits. It also returns the turn's events, from the first one. They end
 // with the task's end or with ctx; the caller stops iterating when it has seen enough. If ctx ends before the turn
 // has ended or paused, the run continues as one whose caller has disconnected ([Executor].DetachCaller).
-func (s *Service) SubmitAndFollow(ctx context.Context, sub Submission) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
+func (m *Messages) SubmitAndFollow(ctx context.Context, sub Submission) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
 	sub.Awaited = true
-	acc, err := s.acceptMessage(ctx, sub)
+	acc, err := m.acceptMessage(ctx, sub)
 	if err != nil {
 		return agentsvc.Task{}, nil, err
 	}
 	if acc.events == nil { // a repeated message: its events are on the log
-		return acc.task, s.followLog(ctx, sub.Memory, acc.task.ID, acc.beforeSeq), nil
+		return acc.task, m.reader.logs.follow(ctx, sub.Memory, acc.task.ID, acc.beforeSeq), nil
 	}
 	// Subscribe before the run is dispatched, so that none of its events can be missed without reading the log.
-	r := s.hub.subscribe(s.newTopicKey(acc.task.ID), acc.task.Seq)
+	r := m.turns.hub.subscribe(topicKey{m.turns.tenant, acc.task.ID}, acc.task.Seq)
 	if !acc.hasSlot() {
 		r.followRemote()
 	}
-	s.dispatchTurn(acc)
+	m.turns.dispatch(acc)
 	r.endIfTenantEnded(ctx)
 	var over atomic.Bool // set when the caller has seen the turn's end or pause
 	context.AfterFunc(ctx, func() {
 		r.close()
 		if !over.Load() {
-			s.executor.DetachCaller(s.tenant, acc.task.ID)
+			m.turns.executor.DetachCaller(m.turns.tenant, acc.task.ID)
 		}
 	})
 	return acc.task, func(yield func(agentsvc.Event, error) bool) {
@@ -132,12 +145,12 @@ func (s *Service) SubmitAndFollow(ctx context.Context, sub Submission) (agentsvc
 				return
 			}
 		}
-		s.streamEvents(ctx, sub.Memory, r, acc.task.ID, acc.task.Seq, false, see)
+		m.reader.logs.stream(ctx, sub.Memory, r, acc.task.ID, acc.task.Seq, false, see)
 	}, nil
 }
 
 // acceptMessage validates the message and commits its turn.
-func (s *Service) acceptMessage(ctx context.Context, sub Submission) (acc acceptedTurn, err error) {
+func (m *Messages) acceptMessage(ctx context.Context, sub Submission) (acc acceptedTurn, err error) {
 	ctx, span := trail.StartSpan(ctx, "submit")
 	defer func() {
 		if span.IsRecording() {
@@ -151,7 +164,7 @@ func (s *Service) acceptMessage(ctx context.Context, sub Submission) (acc accept
 	if err := errors.Join(checkID("message.message_id", string(sub.Message.ID)), checkID("message.context_id", string(sub.Message.Context))); err != nil {
 		return acceptedTurn{}, err
 	}
-	acc, err = s.accept(ctx, s.newMessageSource(sub), sub.Awaited, len(sub.Decisions) == 0)
+	acc, err = m.turns.accept(ctx, m.newSource(sub), sub.Awaited, len(sub.Decisions) == 0)
 	// The run that continues after decisions is not admitted again, so it stores no note.
 	if sub.Reservation != nil && err == nil && acc.events != nil && len(sub.Decisions) == 0 {
 		sub.Reservation.Recorded = true
@@ -159,40 +172,43 @@ func (s *Service) acceptMessage(ctx context.Context, sub Submission) (acc accept
 	return acc, err
 }
 
-// newMessageSource returns the source of a message's turn.
-func (s *Service) newMessageSource(sub Submission) turnSource {
+// newSource returns the source of a message's turn.
+func (m *Messages) newSource(sub Submission) turnSource {
 	sent := newSent(sub)
 	switch {
 	case len(sub.Decisions) > 0:
 		return &decisionSource{
-			service: s, visibility: sub.taskVisibility(), task: sub.Message.Task, priority: sub.priority(), resent: sub,
+			decisions: m.decisions, visibility: sub.taskVisibility(), task: sub.Message.Task, priority: sub.priority(), resent: sub,
 			batch: decisionBatch{by: sub.Owner, from: sub.Origin, decisions: sub.Decisions, message: sub.Message.ID, sent: sent},
 		}
 	case sub.Message.Task == "":
-		return &newTask{service: s, sub: sub, sent: sent}
+		return &newTask{messages: m, sub: sub, sent: sent}
 	}
-	return &continuation{service: s, sub: sub, sent: sent}
+	return &continuation{messages: m, sub: sub, sent: sent}
 }
+
+// busyPolicy returns the policy of an agent.
+func (m *Messages) busyPolicy(agent string) OnBusy { return cmp.Or(m.onBusy[agent], Queue) }
 
 // newTask is the source of a message that opens a task. If the task's session is occupied by another run, the agent's
 // OnBusy policy decides.
 type newTask struct {
-	service *Service
-	sub     Submission
-	sent    *store.SentMessage
+	messages *Messages
+	sub      Submission
+	sent     *store.SentMessage
 	// repeated is the turn that the same message opened before, set by resolveConflict.
 	repeated *acceptedTurn
 }
 
 // plan implements turnSource. A run with a slot is written as working (two events), a queued one as submitted.
 func (n *newTask) plan(ctx context.Context, where placement) (turnPlan, error) {
-	s := n.service
+	m := n.messages
 	if n.repeated != nil {
 		return turnPlan{repeated: n.repeated}, nil
 	}
-	turn := s.newTurnFactory().newTask(n.sub.newOpening(ctx), where, n.sub.Agent, n.sub.Owner, n.sub.Message.Context)
+	turn := m.turns.newTask(n.sub.newOpening(ctx), where, n.sub.Agent, n.sub.Owner, n.sub.Message.Context)
 	// A new context cannot be occupied, and a run with a slot must not wait.
-	turn.MayWait = where.worker == "" && n.sub.Message.Context != "" && s.busyPolicy(n.sub.Agent) == Queue
+	turn.MayWait = where.worker == "" && n.sub.Message.Context != "" && m.busyPolicy(n.sub.Agent) == Queue
 	turn.Sent = n.sent
 	evs := make([]agentsvc.Event, 0, 2)
 	evs = append(evs, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &turn.Message}})
@@ -200,7 +216,7 @@ func (n *newTask) plan(ctx context.Context, where placement) (turnPlan, error) {
 		evs = append(evs, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Working}})
 	}
 	setFirstEvents(&turn, evs)
-	turn.AuditEntries = s.newTurnReceiverEntries(turn, n.sub.Origin)
+	turn.AuditEntries = newTurnReceiverEntries(m.hash, turn, n.sub.Origin)
 	return turnPlan{turn: turn}, nil
 }
 
@@ -208,7 +224,7 @@ func (n *newTask) plan(ctx context.Context, where placement) (turnPlan, error) {
 // "sent before", so both are looked up.
 func (n *newTask) resolveConflict(ctx context.Context, where placement, err error) (placement, error) {
 	if n.sent != nil {
-		t, lookErr := n.service.findSentTask(ctx, n.sub, *n.sent)
+		t, lookErr := n.messages.reader.findSentTask(ctx, n.sub, *n.sent)
 		if lookErr == nil {
 			n.repeated = &acceptedTurn{task: t}
 			return where, nil
@@ -217,49 +233,21 @@ func (n *newTask) resolveConflict(ctx context.Context, where placement, err erro
 			return where, lookErr
 		}
 	}
-	switch n.service.busyPolicy(n.sub.Agent) {
+	switch n.messages.busyPolicy(n.sub.Agent) {
 	case Reject:
 		return where, agentsvc.ErrSessionBusy
 	case Interrupt:
-		return where, n.service.cancelSessionQueue(ctx, n.sub)
+		return where, n.messages.canceller.cancelSession(ctx, n.sub)
 	}
-	return n.service.moveToQueue(ctx, where)
-}
-
-// newConflictError returns the error for a message whose key, or else id, belongs to another message.
-func (sub *Submission) newConflictError() error {
-	if sub.Key != "" {
-		return ErrKeyReused
-	}
-	return ErrConflict
-}
-
-// findSentTask returns the task that the same message opened before. It returns [agentsvc.ErrNotFound] if it was not
-// sent before, and [ErrConflict] or [ErrKeyReused] if the content differs.
-func (s *Service) findSentTask(ctx context.Context, sub Submission, sent store.SentMessage) (agentsvc.Task, error) {
-	id, hash, err := s.store.Tasks.FindSentMessage(ctx, sub.Owner, sub.Agent, sent)
-	if err != nil {
-		return agentsvc.Task{}, err
-	}
-	if hash != sent.Hash {
-		return agentsvc.Task{}, sub.newConflictError()
-	}
-	return s.Get(ctx, sub.taskVisibility(), id, store.TaskParts{History: true, Artifacts: true})
-}
-
-// FindByKey returns the task that an owner's message to an agent with this idempotency key led to, or
-// [agentsvc.ErrNotFound].
-func (s *Service) FindByKey(ctx context.Context, owner agentsvc.Owner, agent, key string) (agentsvc.TaskID, error) {
-	id, _, err := s.store.Tasks.FindSentMessage(ctx, owner, agent, store.SentMessage{Message: agentsvc.MessageID(key), IsKey: true})
-	return id, err
+	return n.messages.turns.moveToQueue(ctx, where)
 }
 
 // continuation is the source of a message to a task that waits for its user. If the task's session is occupied, the
 // turn waits in the session's queue.
 type continuation struct {
-	service *Service
-	sub     Submission
-	sent    *store.SentMessage
+	messages *Messages
+	sub      Submission
+	sent     *store.SentMessage
 	// checkSent is set after a conflict: the message may have been applied meanwhile.
 	checkSent bool
 }
@@ -267,8 +255,8 @@ type continuation struct {
 // plan implements turnSource. A task that does not wait for a message may have been continued by this very message
 // already.
 func (c *continuation) plan(ctx context.Context, where placement) (turnPlan, error) {
-	s := c.service
-	t, err := s.findTask(ctx, c.sub.taskVisibility(), c.sub.Message.Task, store.TaskParts{History: true, Artifacts: true, Approvals: true})
+	m := c.messages
+	t, err := m.reader.findTask(ctx, c.sub.taskVisibility(), c.sub.Message.Task, store.TaskParts{History: true, Artifacts: true, Approvals: true})
 	if err != nil {
 		return turnPlan{}, err
 	}
@@ -278,7 +266,7 @@ func (c *continuation) plan(ctx context.Context, where placement) (turnPlan, err
 	}
 	refused := checkAwaitsMessage(t)
 	if refused != nil || c.checkSent {
-		earlier, err := s.findResent(ctx, c.sub, c.sent)
+		earlier, err := m.reader.findSentTurn(ctx, c.sub, c.sent)
 		switch {
 		case err == nil:
 			return turnPlan{repeated: &earlier}, nil
@@ -288,13 +276,13 @@ func (c *continuation) plan(ctx context.Context, where placement) (turnPlan, err
 			return turnPlan{}, refused
 		}
 	}
-	if err := s.checkReceiverLimit(ctx, t.ID, c.sub.Receiver); err != nil {
+	if err := checkReceiverLimit(ctx, m.receivers, t.ID, c.sub.Receiver); err != nil {
 		return turnPlan{}, err
 	}
-	turn := s.newTurnFactory().nextTurn(c.sub.newOpening(ctx), where, t, t.Seq+1)
+	turn := m.turns.nextTurn(c.sub.newOpening(ctx), where, t, t.Seq+1)
 	turn.Sent = c.sent
 	setFirstEvents(&turn, []agentsvc.Event{{Message: &turn.Message}, {Status: &agentsvc.Status{State: agentsvc.Working}}})
-	turn.AuditEntries = s.newTurnReceiverEntries(turn, c.sub.Origin)
+	turn.AuditEntries = newTurnReceiverEntries(m.hash, turn, c.sub.Origin)
 	return turnPlan{turn: turn, seen: t}, nil
 }
 
@@ -302,7 +290,7 @@ func (c *continuation) plan(ctx context.Context, where placement) (turnPlan, err
 func (c *continuation) resolveConflict(ctx context.Context, where placement, err error) (placement, error) {
 	c.checkSent = c.checkSent || isLost(err)
 	if errors.Is(err, agentsvc.ErrSessionBusy) {
-		return c.service.moveToQueue(ctx, where)
+		return c.messages.turns.moveToQueue(ctx, where)
 	}
 	return where, nil
 }
@@ -322,32 +310,6 @@ func checkAwaitsMessage(t store.StoredTask) error {
 		return agentsvc.ErrAwaitingCredential
 	}
 	return nil
-}
-
-// findResent returns the turn that the same message opened in the task that it names, or [agentsvc.ErrNotFound] if it
-// was not sent before.
-func (s *Service) findResent(ctx context.Context, sub Submission, sent *store.SentMessage) (acceptedTurn, error) {
-	if sent == nil {
-		return acceptedTurn{}, agentsvc.ErrNotFound
-	}
-	t, err := s.findSentTask(ctx, sub, *sent)
-	switch {
-	case err != nil:
-		return acceptedTurn{}, err
-	case t.ID != sub.Message.Task:
-		return acceptedTurn{}, sub.newConflictError()
-	}
-	acc := acceptedTurn{task: t}
-	// The turn begins at the event that carries the message, or at the first decision that the message made.
-	c := cursor{sentBytes: map[agentsvc.MessageID]int{}}
-	s.readLog(ctx, sub.Memory, nil, nil, t.ID, &c, func(ev agentsvc.Event, rerr error) bool {
-		if rerr != nil || ev.Message != nil && ev.Message.ID == sub.Message.ID || ev.Decision != nil && ev.Decision.Message == sub.Message.ID {
-			acc.beforeSeq, err = ev.Seq-1, rerr
-			return false
-		}
-		return true
-	})
-	return acc, err
 }
 
 // newSent returns what identifies a repeated send of the message, or nil if the client gave neither an id nor a key.

@@ -52,7 +52,7 @@ func drainTurn(t *testing.T, evs func(func(agentsvc.Event, error) bool)) (facts 
 
 func submitAndDrain(t *testing.T, p *process, sub task.Submission) (agentsvc.Task, []agentsvc.Event) {
 	t.Helper()
-	got, evs, err := p.SubmitAndFollow(withTimeout(t), sub)
+	got, evs, err := p.Messages.SubmitAndFollow(withTimeout(t), sub)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestResume(t *testing.T) {
 		opened, _ := submitAndDrain(t, p, newSubmission("hi"))
 		elsewhere := newReply(opened, "x")
 		elsewhere.Message.Context = "other"
-		if _, err := p.Submit(t.Context(), elsewhere); !errors.Is(err, agentsvc.CodeInvalid) {
+		if _, err := p.Messages.Submit(t.Context(), elsewhere); !errors.Is(err, agentsvc.CodeInvalid) {
 			t.Errorf("an answer in another context: %v", err)
 		}
 		got, facts := submitAndDrain(t, p, newReply(opened, "more"))
@@ -80,7 +80,7 @@ func TestResume(t *testing.T) {
 		}
 		_, facts = submitAndDrain(t, p, newReply(opened, "enough"))
 		p.requireLog(t, opened.ID, 6, facts)
-		if _, err := p.Submit(t.Context(), newReply(opened, "more")); !errors.Is(err, agentsvc.ErrTaskEnded) {
+		if _, err := p.Messages.Submit(t.Context(), newReply(opened, "more")); !errors.Is(err, agentsvc.ErrTaskEnded) {
 			t.Errorf("an answer to a task that has ended: %v", err)
 		}
 	})
@@ -93,11 +93,11 @@ func TestBusy(t *testing.T) {
 	p := startProcess(t, dbtest.NewSQLite(t), func(w *runWork) error { <-finish; return replyUntilEnough(w) })
 	defer close(finish)
 	for _, sub := range []task.Submission{newSubmission("hi"), withAwaited(newSubmission("hi"))} {
-		got, err := p.Submit(t.Context(), sub)
+		got, err := p.Messages.Submit(t.Context(), sub)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.Submit(t.Context(), newReply(got, "x")); !errors.Is(err, agentsvc.ErrTaskBusy) {
+		if _, err := p.Messages.Submit(t.Context(), newReply(got, "x")); !errors.Is(err, agentsvc.ErrTaskBusy) {
 			t.Errorf("a message to a task that is %s: %v", got.Status.State, err)
 		}
 	}
@@ -118,7 +118,9 @@ func TestAnswersAtOnce(t *testing.T) {
 		errs := make([]error, 10)
 		var wg sync.WaitGroup
 		for i := range errs {
-			wg.Go(func() { _, errs[i] = p.Submit(context.Background(), withAwaited(newReply(opened, fmt.Sprint(i)))) })
+			wg.Go(func() {
+				_, errs[i] = p.Messages.Submit(context.Background(), withAwaited(newReply(opened, fmt.Sprint(i))))
+			})
 		}
 		wg.Wait()
 		received := 0
@@ -160,17 +162,17 @@ func TestResend(t *testing.T) {
 		}
 		other := first
 		other.Message.Parts = []agentsvc.Part{agentsvc.TextPart("other")}
-		if _, err := p.Submit(t.Context(), other); !errors.Is(err, task.ErrConflict) {
+		if _, err := p.Messages.Submit(t.Context(), other); !errors.Is(err, task.ErrConflict) {
 			t.Errorf("another body under the first id: %v", err)
 		}
 		other = second
 		other.Message.Parts = []agentsvc.Part{agentsvc.TextPart("other")}
-		if _, err := p.Submit(t.Context(), other); !errors.Is(err, task.ErrConflict) {
+		if _, err := p.Messages.Submit(t.Context(), other); !errors.Is(err, task.ErrConflict) {
 			t.Errorf("another body under the second id: %v", err)
 		}
 		other = second
 		other.Owner = bob
-		if _, err := p.Submit(t.Context(), other); !errors.Is(err, agentsvc.ErrNotFound) {
+		if _, err := p.Messages.Submit(t.Context(), other); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("another owner's answer: %v", err)
 		}
 		if n := len(p.readLog(t, opened.ID)); n != length {
@@ -186,16 +188,16 @@ func TestResend(t *testing.T) {
 		}
 		free := newSubmission("hi")
 		free.Message.ID = "m1"
-		one, err := p.Submit(t.Context(), free)
+		one, err := p.Messages.Submit(t.Context(), free)
 		if err != nil || one.ID == opened.ID {
 			t.Fatalf("the same id without a context: %s (%v)", one.ID, err)
 		}
-		two, err := p.Submit(t.Context(), free)
+		two, err := p.Messages.Submit(t.Context(), free)
 		if err != nil || two.ID != one.ID {
 			t.Errorf("and again: %s (%v), want %s", two.ID, err, one.ID)
 		}
 		free.Message.Parts = []agentsvc.Part{agentsvc.TextPart("other")}
-		if three, err := p.Submit(t.Context(), free); err != nil || three.ID == one.ID {
+		if three, err := p.Messages.Submit(t.Context(), free); err != nil || three.ID == one.ID {
 			t.Errorf("another body without a context: %s (%v), want a new task", three.ID, err)
 		}
 	})
@@ -211,7 +213,7 @@ func TestInvalid(t *testing.T) {
 			"message.message_id": {ID: "a\x00b", Parts: newSubmission("x").Message.Parts},
 			"message.context_id": {Context: agentsvc.ContextID(strings.Repeat("x", 257)), Parts: newSubmission("x").Message.Parts},
 		} {
-			_, err := p.Submit(t.Context(), task.Submission{Agent: "assistant", Owner: ana, Awaited: true, Message: m})
+			_, err := p.Messages.Submit(t.Context(), task.Submission{Agent: "assistant", Owner: ana, Awaited: true, Message: m})
 			var invalid *agentsvc.Error
 			if !errors.As(err, &invalid) || invalid.Field != field {
 				t.Errorf("%s: %v", field, err)
@@ -219,10 +221,10 @@ func TestInvalid(t *testing.T) {
 		}
 		odd := newSubmission("NUL \x00 and \xff")
 		odd.Message.ID, odd.Message.Context = agentsvc.MessageID(strings.Repeat("é", 128)), agentsvc.ContextID(strings.Repeat("x", 256))
-		if _, err := p.Submit(t.Context(), odd); err != nil {
+		if _, err := p.Messages.Submit(t.Context(), odd); err != nil {
 			t.Errorf("odd text and long ids: %v", err)
 		}
-		page, err := p.List(t.Context(), task.Visibility{}, task.Query{})
+		page, err := p.Reader.List(t.Context(), task.Visibility{}, task.Query{})
 		if err != nil || page.Total != 1 {
 			t.Errorf("%d tasks (%v), want 1", page.Total, err)
 		}
@@ -267,7 +269,7 @@ func TestList(t *testing.T) {
 			if i == 6 {
 				sub.Owner = bob
 			}
-			if _, err := p.Submit(t.Context(), sub); err != nil {
+			if _, err := p.Messages.Submit(t.Context(), sub); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -276,7 +278,7 @@ func TestList(t *testing.T) {
 		var ids []agentsvc.TaskID
 		var token string
 		for pages := 1; ; pages++ {
-			page, err := p.List(t.Context(), visibility, q)
+			page, err := p.Reader.List(t.Context(), visibility, q)
 			if err != nil || page.Total != 6 {
 				t.Fatalf("page %d: %d in all (%v)", pages, page.Total, err)
 			}
@@ -316,16 +318,16 @@ func TestList(t *testing.T) {
 			"no state":        {visibility, task.Query{State: "done"}},
 			"odd context":     {visibility, task.Query{Context: "a\x00"}},
 		} {
-			if _, err := p.List(t.Context(), c.reach, c.q); !errors.Is(err, agentsvc.CodeInvalid) {
+			if _, err := p.Reader.List(t.Context(), c.reach, c.q); !errors.Is(err, agentsvc.CodeInvalid) {
 				t.Errorf("%s: %v, want an invalid request", name, err)
 			}
 		}
-		page, err := p.List(t.Context(), task.Visibility{}, task.Query{Context: "c0", Parts: store.TaskParts{History: true}})
+		page, err := p.Reader.List(t.Context(), task.Visibility{}, task.Query{Context: "c0", Parts: store.TaskParts{History: true}})
 		if err != nil || page.Total != 4 || len(page.Tasks) != 4 || page.Next != "" || len(page.Tasks[0].History) != 1 {
 			t.Errorf("a context of the whole app: %+v (%v)", page, err)
 		}
 		foreign := task.New(store.New(d, "globex"), "globex", 1, p.hub, p.pool, nil, task.Options{})
-		if _, err := foreign.List(t.Context(), visibility, task.Query{Size: 2, Token: token}); err == nil {
+		if _, err := foreign.Reader.List(t.Context(), visibility, task.Query{Size: 2, Token: token}); err == nil {
 			t.Error("a token of another tenant is taken")
 		}
 	})

@@ -20,10 +20,6 @@ type turnFactory struct {
 	notifications func(agent string) []string
 }
 
-func (s *Service) newTurnFactory() turnFactory {
-	return turnFactory{s.tenant, s.revision, s.options.MaxConcurrent, s.options.Notifications}
-}
-
 // opening is what opens a turn, as far as its run keeps it.
 type opening struct {
 	message     agentsvc.Message // the zero value for decisions and copied turns

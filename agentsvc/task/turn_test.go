@@ -51,7 +51,7 @@ func TestTurnsHaveTraceAndReceivers(t *testing.T) {
 		}
 		ended := func(sub task.Submission) agentsvc.Task {
 			t.Helper()
-			got, evs, err := p.SubmitAndFollow(ctx, sub)
+			got, evs, err := p.Messages.SubmitAndFollow(ctx, sub)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,11 +67,11 @@ func TestTurnsHaveTraceAndReceivers(t *testing.T) {
 		}
 		failed := ended(newSubmission("hi"))
 		requireTraceAndReceivers("submitted", failed.ID, 1)
-		points, err := p.ListCheckpoints(ctx, task.Visibility{}, failed.ID)
+		points, err := p.Checkpoints.List(ctx, task.Visibility{}, failed.ID)
 		if err != nil || len(points) != 1 {
 			t.Fatal(points, err)
 		}
-		restored, err := p.RestoreCheckpoint(ctx, task.Visibility{}, failed.ID, points[0].Seq, audit.Actor{Name: ana.Subject}, nil)
+		restored, err := p.Checkpoints.Restore(ctx, task.Visibility{}, failed.ID, points[0].Seq, audit.Actor{Name: ana.Subject}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,11 +83,11 @@ func TestTurnsHaveTraceAndReceivers(t *testing.T) {
 		}
 		requireTraceAndReceivers("requeued", next, 1)
 		requested := ended(newSubmission("ask"))
-		if _, err := p.Decide(ctx, task.Visibility{}, requested.ID, ana, audit.Origin{}, task.DecisionInput{Call: "c1", Outcome: agentsvc.OutcomeApproved}); err != nil {
+		if _, err := p.Decisions.Decide(ctx, task.Visibility{}, requested.ID, ana, audit.Origin{}, task.DecisionInput{Call: "c1", Outcome: agentsvc.OutcomeApproved}); err != nil {
 			t.Fatal(err)
 		}
 		requireTraceAndReceivers("decided", requested.ID, 2)
-		triggered, err := p.Submit(ctx, task.Submission{Agent: "assistant", Owner: ana, Message: agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart("it is time")}}, Key: "tick 1", Background: true})
+		triggered, err := p.Messages.Submit(ctx, task.Submission{Agent: "assistant", Owner: ana, Message: agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart("it is time")}}, Key: "tick 1", Background: true})
 		if err != nil {
 			t.Fatal(err)
 		}

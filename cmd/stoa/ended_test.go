@@ -32,7 +32,7 @@ func TestReadersAfterTheEnd(t *testing.T) {
 		}
 		defer release()
 		sub := task.Submission{Agent: "assistant", Owner: agentsvc.Owner{Issuer: "stoa", Subject: "ana"}, Message: agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart("hello")}}}
-		opened, err := a.Tasks().Submit(t.Context(), sub)
+		opened, err := a.Tasks().Messages.Submit(t.Context(), sub)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestReadersAfterTheEnd(t *testing.T) {
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			_, evs, err := a.Tasks().Follow(ctx, task.Visibility{}, opened.ID, nil)
+			_, evs, err := a.Tasks().Reader.Follow(ctx, task.Visibility{}, opened.ID, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -3,10 +3,9 @@ package upstream
 import (
 	"net/http"
 	"strings"
-)
 
-// userAgent is the only thing that servers learn about the client.
-const userAgent = "stoa"
+	"stoa/agentsvc/egress"
+)
 
 // NewClient returns a client that sends requests through out, which enforces the egress rules. Before each request it
 // checks the call's lease, so that a worker that lost its run makes no further paid call. It removes
@@ -38,7 +37,7 @@ func (t vendorTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.vendor.LineDelimited {
 		req.Header.Set("Accept", "application/x-ndjson")
 	}
-	req.Header.Set("User-Agent", userAgent)
+	req.Header.Set("User-Agent", egress.UserAgent)
 	if t.vendor.PrepareRequest != nil {
 		t.vendor.PrepareRequest(req)
 	}

@@ -161,7 +161,7 @@ func handleGet(c *call) (any, error) {
 		return nil, err
 	}
 	// The history is only read from the store if at least one of its messages will be part of the answer.
-	t, err := c.request.Tasks.Get(c.ctx(), visibility, id, store.TaskParts{History: n == nil || *n > 0, Artifacts: true})
+	t, err := c.request.Tasks.Reader.Get(c.ctx(), visibility, id, store.TaskParts{History: n == nil || *n > 0, Artifacts: true})
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func handleList(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := c.request.Tasks.List(c.ctx(), visibility, q)
+	page, err := c.request.Tasks.Reader.List(c.ctx(), visibility, q)
 	if err != nil {
 		return nil, err
 	}

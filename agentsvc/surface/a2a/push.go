@@ -48,7 +48,7 @@ func (p PushService) SetConfig(ctx context.Context, c *spec.PushConfig) (*spec.P
 		return nil, err
 	}
 	r.Task = agentsvc.TaskID(c.TaskID)
-	stored, err := p.Request.Tasks.SetReceiver(ctx, visibility, p.Request.Origin(), *r)
+	stored, err := p.Request.Tasks.Receivers.Set(ctx, visibility, p.Request.Origin(), *r)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (p PushService) ListConfigs(ctx context.Context, id spec.TaskID) ([]*spec.P
 	if err != nil {
 		return nil, err
 	}
-	stored, err := p.Request.Tasks.ListReceivers(ctx, visibility, agentsvc.TaskID(id))
+	stored, err := p.Request.Tasks.Receivers.List(ctx, visibility, agentsvc.TaskID(id))
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (p PushService) DeleteConfig(ctx context.Context, id spec.TaskID, config st
 	if err := decode.CheckID("id", config); err != nil {
 		return err
 	}
-	return p.Request.Tasks.DropReceiver(ctx, visibility, p.Request.Origin(), agentsvc.TaskID(id), config)
+	return p.Request.Tasks.Receivers.Drop(ctx, visibility, p.Request.Origin(), agentsvc.TaskID(id), config)
 }
 
 // authorizeTask authorizes the caller for its own tasks of p.Agent and checks the task ID. Its order is the

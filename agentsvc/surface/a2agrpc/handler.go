@@ -197,7 +197,7 @@ func (h *handler) GetTask(ctx context.Context, req *spec.GetTaskRequest) (*spec.
 		return nil, c.recordFailure(err)
 	}
 	n := req.HistoryLength
-	t, err := c.request.Tasks.Get(ctx, visibility, id, store.TaskParts{History: n == nil || *n > 0, Artifacts: true})
+	t, err := c.request.Tasks.Reader.Get(ctx, visibility, id, store.TaskParts{History: n == nil || *n > 0, Artifacts: true})
 	if err != nil {
 		return nil, c.recordFailure(err)
 	}
@@ -228,7 +228,7 @@ func (h *handler) ListTasks(ctx context.Context, req *spec.ListTasksRequest) (*s
 	if err != nil {
 		return nil, c.recordFailure(err)
 	}
-	page, err := c.request.Tasks.List(ctx, visibility, q)
+	page, err := c.request.Tasks.Reader.List(ctx, visibility, q)
 	if err != nil {
 		return nil, c.recordFailure(err)
 	}

@@ -50,7 +50,7 @@ func handleGet(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error 
 			return err
 		}
 	}
-	t, err := surface.RequestOf(r).Tasks.Get(r.Context(), visibility, agentsvc.TaskID(p.ID), store.TaskParts{History: true, Artifacts: true})
+	t, err := surface.RequestOf(r).Tasks.Reader.Get(r.Context(), visibility, agentsvc.TaskID(p.ID), store.TaskParts{History: true, Artifacts: true})
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func handleList(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error
 	}
 	// The parts that the answer leaves out are not read from the store.
 	q.Parts = store.TaskParts{History: *p.HistoryLength > 0, Artifacts: p.IncludeArtifacts}
-	page, err := surface.RequestOf(r).Tasks.List(r.Context(), visibility, q)
+	page, err := surface.RequestOf(r).Tasks.Reader.List(r.Context(), visibility, q)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func handleCancelCall(w http.ResponseWriter, r *http.Request) error {
 		return agentsvc.NewInvalidError("reason", "must be at most %d bytes", maxReason)
 	}
 	id, call := surface.PathParam(r, "task"), surface.PathParam(r, "call")
-	if err := v.Tasks.CancelCall(r.Context(), visibility, agentsvc.TaskID(id), agentsvc.CallID(call), b.Reason); err != nil {
+	if err := v.Tasks.Canceller.CancelCall(r.Context(), visibility, agentsvc.TaskID(id), agentsvc.CallID(call), b.Reason); err != nil {
 		return err
 	}
 	return response.WriteJSON(w, http.StatusOK, callCancelled{Cancelled: true, TaskID: id, CallID: call})

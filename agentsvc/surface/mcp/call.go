@@ -131,7 +131,7 @@ func handleCancelled(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) 
 		return err
 	}
 	if key := requestKey(r, string(p.RequestID)); key != "" {
-		if id, err := v.Tasks.FindByKey(r.Context(), v.Principal.Owner(), agent, key); err == nil {
+		if id, err := v.Tasks.Reader.FindByKey(r.Context(), v.Principal.Owner(), agent, key); err == nil {
 			_, _ = v.CancelTask(r.Context(), visibility, id) // it may have ended
 		}
 	}

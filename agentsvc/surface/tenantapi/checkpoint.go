@@ -18,7 +18,7 @@ func handleListCheckpoints(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	found, err := v.Tasks.ListCheckpoints(r.Context(), visibility, agentsvc.TaskID(surface.PathParam(r, "task")))
+	found, err := v.Tasks.Checkpoints.List(r.Context(), visibility, agentsvc.TaskID(surface.PathParam(r, "task")))
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ func handleListNotifications(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	all, err := v.Tasks.ListReceivers(r.Context(), visibility, agentsvc.TaskID(surface.PathParam(r, "task")))
+	all, err := v.Tasks.Receivers.List(r.Context(), visibility, agentsvc.TaskID(surface.PathParam(r, "task")))
 	if err != nil {
 		return err
 	}

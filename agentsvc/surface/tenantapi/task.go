@@ -32,7 +32,7 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	// Approvals are included: this list is how operators find the calls that wait for them.
-	page, err := v.Tasks.List(r.Context(), visibility, task.Query{
+	page, err := v.Tasks.Reader.List(r.Context(), visibility, task.Query{
 		Context: agentsvc.ContextID(q.Get("context_id")), State: agentsvc.State(q.Get("status")), Size: size, Token: q.Get("page_token"),
 		Parts: store.TaskParts{Approvals: true},
 	})
@@ -70,7 +70,7 @@ func newDecisionHandler(outcome agentsvc.DecisionOutcome) surface.Handler {
 		if bytes.Equal(b.Arguments, []byte("null")) {
 			decision.Arguments = nil
 		}
-		t, err := v.Tasks.Decide(r.Context(), task.Visibility{Memory: surface.MemoryOf(r)}, agentsvc.TaskID(surface.PathParam(r, "task")), v.Principal.Owner(), v.Origin(), decision)
+		t, err := v.Tasks.Decisions.Decide(r.Context(), task.Visibility{Memory: surface.MemoryOf(r)}, agentsvc.TaskID(surface.PathParam(r, "task")), v.Principal.Owner(), v.Origin(), decision)
 		if err != nil {
 			return err
 		}

@@ -68,7 +68,7 @@ func handleGetTask(w http.ResponseWriter, r *http.Request) error {
 	}
 	// The parts that the answer leaves out are not read from the store.
 	with := store.TaskParts{History: d.length == nil || *d.length > 0, Artifacts: d.artifacts}
-	t, err := surface.RequestOf(r).Tasks.Get(r.Context(), visibility, id, with)
+	t, err := surface.RequestOf(r).Tasks.Reader.Get(r.Context(), visibility, id, with)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 		d.length = new(int)
 	}
 	query.Parts = store.TaskParts{History: *d.length > 0, Artifacts: d.artifacts}
-	page, err := v.Tasks.List(r.Context(), visibility, query)
+	page, err := v.Tasks.Reader.List(r.Context(), visibility, query)
 	if err != nil {
 		return err
 	}

@@ -137,7 +137,7 @@ func newCallbackReceiver(v *surface.Request, w *runtime.Webhook, format, content
 func loadDeliveredTask(ctx context.Context, v *surface.Request, w *runtime.Webhook, key string) (agentsvc.Task, error) {
 	deadlineCtx, cancel := v.WithDeadline(ctx)
 	defer cancel()
-	id, err := v.Tasks.FindByKey(deadlineCtx, v.Principal.Owner(), w.Agent, key)
+	id, err := v.Tasks.Reader.FindByKey(deadlineCtx, v.Principal.Owner(), w.Agent, key)
 	if err != nil {
 		return agentsvc.Task{}, err
 	}

@@ -39,7 +39,7 @@ func TestSampleStorage(t *testing.T) {
 	}
 	defer release()
 	sub := task.Submission{Agent: "assistant", Owner: agentsvc.Owner{Issuer: "stoa", Subject: "ana"}, Message: agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart("hello")}}, Background: true}
-	if _, err := a.Tasks().Submit(t.Context(), sub); err != nil {
+	if _, err := a.Tasks().Messages.Submit(t.Context(), sub); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // two processes

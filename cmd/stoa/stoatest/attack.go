@@ -183,6 +183,7 @@ func HonestJSON(size int) (attacks []Attack) {
 		"text of separators": `{"message":{"parts":[{"type":"text","text":"` + strings.Repeat("\u2028", size/3) + `"}]}}`,
 		"metadata of <":      `{"message":{"metadata":{"k":"` + strings.Repeat("<", size) + `"},"parts":[{"type":"text","text":"hi"}]}}`,
 		"metadata":           `{"message":{"metadata":{"k":"` + strings.Repeat("a", size) + `"},"parts":[{"type":"text","text":"hi"}]}}`,
+		"text in a context":  `{"message":{"context_id":"c","parts":[{"type":"text","text":"` + strings.Repeat("a", size) + `"}]}}`,
 		"data":               `{"message":{"parts":[{"type":"data","data":{"k":"` + strings.Repeat("a", size) + `"}}]}}`,
 	} {
 		s := surfaces[0]
