@@ -23,7 +23,7 @@ type BuiltInRole struct {
 var roleDescriptions = map[string]string{
 	RoleAdmin:     "everything inside the app",
 	RoleOperator:  "runs the app: calls, tasks, decisions, configuration, usage",
-	RoleDeveloper: "writes the configuration and tries the agents",
+	RoleDeveloper: "writes the configuration, tries the agents, reads tasks and usage",
 	RoleApprover:  "decides on tool calls",
 	RoleCaller:    "calls agents; what a token has that names no role",
 	RoleViewer:    "looks on",

@@ -43,12 +43,12 @@ const (
 var rolesByScope = map[Scope][]string{
 	AgentsRead:   {RoleAdmin, RoleOperator, RoleDeveloper, RoleApprover, RoleCaller, RoleViewer},
 	AgentsCall:   {RoleAdmin, RoleOperator, RoleDeveloper, RoleCaller},
-	TasksRead:    {RoleAdmin, RoleOperator, RoleApprover, RoleViewer},
+	TasksRead:    {RoleAdmin, RoleOperator, RoleDeveloper, RoleApprover, RoleViewer},
 	TasksCancel:  {RoleAdmin, RoleOperator},
 	TasksApprove: {RoleAdmin, RoleOperator, RoleApprover},
 	ConfigRead:   {RoleAdmin, RoleOperator, RoleDeveloper},
 	ConfigWrite:  {RoleAdmin, RoleOperator, RoleDeveloper},
-	UsageRead:    {RoleAdmin, RoleOperator, RoleViewer},
+	UsageRead:    {RoleAdmin, RoleOperator, RoleDeveloper, RoleViewer},
 }
 
 // BuiltInRoleNames returns the built-in roles. Each of them has [AgentsRead], so its list is complete.

@@ -16,8 +16,12 @@
 package tenancy
 
 import (
+	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/db"
 	"stoa/tenancy/grant"
 )
@@ -63,15 +67,36 @@ type App struct {
 	CreatedAt time.Time
 	UpdatedAt time.Time
 
-	// Config is the decoded configuration with its secrets masked. It is nil unless the App was returned by a method of
+	// Config is the configuration with its secrets masked. It is empty unless the App was returned by a method of
 	// [Service] about a single app, for an administrator.
-	Config map[string]any
+	Config MaskedConfig
 
 	// planLimits are the limits of the app's plan, read with the app; zero fields mean that the plan sets none.
 	planLimits Limits
 
 	// revocations maps a subject to the Unix second up to which its tokens are refused; "" stands for all subjects.
 	revocations map[string]int64
+}
+
+// Tag returns what identifies the present state of the app's whole record: it differs after each change. The default
+// app's is of this process only, since each process has its own file.
+func (a *App) Tag() string {
+	if a.ID == DefaultID {
+		return fmt.Sprintf("%d.%x", a.Generation, a.UpdatedAt.UnixNano())
+	}
+	return strconv.FormatInt(a.Generation, 10)
+}
+
+// ConfigTag returns what identifies the app's configuration alone.
+func (a *App) ConfigTag() string { return fmt.Sprintf("r%d", a.Revision) }
+
+// checkTag returns [agentsvc.CodePrecondition] unless one of tags is a tag of the app or of its configuration, or there
+// are none.
+func (a *App) checkTag(tags []string) error {
+	if len(tags) == 0 || slices.Contains(tags, a.Tag()) || slices.Contains(tags, a.ConfigTag()) {
+		return nil
+	}
+	return agentsvc.NewError(agentsvc.CodePrecondition, "the app %s has been changed since: its ETag is %q now, that of its configuration %q; read it again", a.Name, a.Tag(), a.ConfigTag())
 }
 
 // Version numbers the states of an app.

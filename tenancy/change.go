@@ -78,6 +78,7 @@ func (s *store) changeApp(ctx context.Context, actor audit.Actor, action, name s
 			return App{}, err
 		}
 		s.publishChange(app.ID)
+		app.Config = e.app.Config
 		return s.maskedApp(app, e.config), nil
 	}
 	return App{}, ErrConflict

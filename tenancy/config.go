@@ -3,49 +3,64 @@ package tenancy
 import (
 	"context"
 	"encoding/json"
-	"reflect"
 )
+
+// MaskedConfig is a configuration as an administrator may see it: with its secrets masked. Both forms have the order of
+// the text that was sent.
+type MaskedConfig struct {
+	// Text is the text that was sent, YAML or JSON, with its comments.
+	Text []byte
+	// JSON is the same as a JSON object.
+	JSON []byte
+	// Warnings are what the configuration asks for and does not get. Only the methods that check the configuration
+	// return them.
+	Warnings []Warning
+}
+
+// Decode returns the configuration as a decoded document, nil if there is none.
+func (c MaskedConfig) Decode() (doc map[string]any) {
+	if json.Unmarshal(c.JSON, &doc) != nil {
+		return nil
+	}
+	return doc
+}
+
+// Warning is something that a configuration asks for and does not get, such as a temperature beyond the vendor's range.
+type Warning struct {
+	Path         string
+	Line, Column int
+	Message      string
+}
 
 // maskedApp returns app with Config set to the masked configuration, as an administrator may see it. A configuration
 // that no longer parses is left out: the app must stay readable, or it could not be repaired.
 func (s *store) maskedApp(app App, config []byte) App {
-	if s.options.DecodeConfig == nil || s.options.MaskConfig == nil || len(config) == 0 {
+	if s.options.MaskConfig == nil || len(config) == 0 {
 		return app
 	}
-	if doc, err := s.options.DecodeConfig(config); err == nil {
-		app.Config = s.options.MaskConfig(doc)
+	if text, asJSON, err := s.options.MaskConfig(config); err == nil {
+		app.Config.Text, app.Config.JSON = text, asJSON
 	}
 	return app
 }
 
-// checkConfigLoads calls Options.CheckConfig with the app's grants and plan and with these secrets.
-func (s *store) checkConfigLoads(ctx context.Context, config []byte, app *App, secrets map[string]string) error {
+// checkConfigLoads calls Options.CheckConfig with the app's grants and plan and with these secrets. It sets the app's
+// warnings.
+func (s *store) checkConfigLoads(ctx context.Context, config []byte, app *App, secrets map[string]string) (err error) {
 	if s.options.CheckConfig == nil {
 		return nil
 	}
-	return s.options.CheckConfig(ctx, config, app.Grants, app.Plan, func(name string) (string, bool) {
+	app.Config.Warnings, err = s.options.CheckConfig(ctx, config, app.Grants, app.Plan, func(name string) (string, bool) {
 		v, ok := secrets[name]
 		return v, ok
 	})
+	return err
 }
 
-// restoreMasked returns config with the masked values replaced by the values in old. A configuration without a masked
-// value is returned as the text that was given, with its comments and formatting; else the result is JSON.
-func (s *store) restoreMasked(config, old []byte) ([]byte, error) {
-	if s.options.DecodeConfig == nil || s.options.RestoreMasked == nil {
-		return config, nil
+// restoreMasked returns config with the masked values replaced by those of old.
+func (s *store) restoreMasked(config, old []byte) []byte {
+	if s.options.RestoreMasked == nil {
+		return config
 	}
-	given, err := s.options.DecodeConfig(config)
-	if err != nil {
-		return config, nil //nolint:nilerr // the check reports what is wrong with it, and where
-	}
-	before, err := s.options.DecodeConfig(old)
-	if err != nil {
-		return config, nil //nolint:nilerr // an old configuration that no longer parses has nothing to give
-	}
-	restored := s.options.RestoreMasked(given, before)
-	if reflect.DeepEqual(restored, given) {
-		return config, nil
-	}
-	return json.Marshal(restored)
+	return s.options.RestoreMasked(config, old)
 }

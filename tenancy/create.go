@@ -81,6 +81,7 @@ func (s *Service) CreateApp(ctx context.Context, actor audit.Actor, d Draft, dry
 	}
 	s.store.publishChange(after.app.ID)
 	s.store.bus.Publish(topicName, d.Name)
+	after.app.Config = w.app.Config
 	return s.store.maskedApp(after.app, w.config), nil
 }
 
@@ -106,7 +107,8 @@ func (s *Service) buildDraft(ctx context.Context, d Draft) (*appState, error) {
 	if err := s.checkNameFree(ctx, d.Name); err != nil {
 		return nil, err
 	}
-	if err := s.store.checkConfigLoads(ctx, d.Config, &App{Grants: grants, Plan: d.Plan}, d.Secrets); err != nil {
+	checked := App{Grants: grants, Plan: d.Plan}
+	if err := s.store.checkConfigLoads(ctx, d.Config, &checked, d.Secrets); err != nil {
 		return nil, err
 	}
 	if err := s.checkRateAgents(limits.Rates, nil, d.Config); err != nil {
@@ -120,6 +122,7 @@ func (s *Service) buildDraft(ctx context.Context, d Draft) (*appState, error) {
 	w.app = App{
 		ID: db.ID(id.String()), Name: d.Name, DisplayName: d.DisplayName, Status: Active, Version: Version{Revision: 1, Inputs: 1, Generation: 1},
 		Grants: grants, Plan: d.Plan, Limits: limits, Auth: d.Auth, Labels: map[string]string{},
+		Config: checked.Config,
 	}
 	maps.Copy(w.app.Labels, d.Labels)
 	w.dataKey = s.store.keys.NewDataKey(id.String())

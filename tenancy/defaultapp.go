@@ -96,12 +96,9 @@ func (d *DefaultApp) Audit(ctx context.Context) error {
 // configFingerprint returns the SHA-256 of the masked configuration, in hex. Two configurations that differ only in
 // secret values have the same fingerprint: a plain hash of a short secret could be found by trying.
 func (s *store) configFingerprint(config []byte) (string, error) {
-	if s.options.DecodeConfig != nil && s.options.MaskConfig != nil {
-		doc, err := s.options.DecodeConfig(config)
-		if err != nil {
-			return "", err
-		}
-		if config, err = json.Marshal(s.options.MaskConfig(doc)); err != nil {
+	if s.options.MaskConfig != nil {
+		var err error
+		if _, config, err = s.options.MaskConfig(config); err != nil {
 			return "", err
 		}
 	}

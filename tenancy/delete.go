@@ -13,15 +13,21 @@ import (
 // DeleteApp deletes an app and all of its rows. The app's status becomes [Deleting] first, so that callers are refused
 // from then on. When DeleteApp returns nil, nothing is left except the app's audit entries. After an error or a crash
 // [Service.Run] completes the deletion, or DeleteApp may be called again.
-func (s *Service) DeleteApp(ctx context.Context, actor audit.Actor, name string) error {
+func (s *Service) DeleteApp(ctx context.Context, actor audit.Actor, name string, ifMatch ...string) error {
 	app, err := s.store.changeApp(ctx, actor, "app.delete", name, false, func(e *appEdit) error {
+		if err := e.app.checkTag(ifMatch); err != nil {
+			return err
+		}
 		e.app.Status = Deleting
 		return nil
 	})
-	if errors.Is(err, agentsvc.CodePrecondition) && name != DefaultName { // its deletion began earlier
+	if errors.Is(err, agentsvc.CodePrecondition) && name != DefaultName { // its deletion may have begun earlier
 		w, again := s.store.loadByName(ctx, name)
-		if again != nil {
+		switch {
+		case again != nil:
 			return again
+		case w.app.Status != Deleting: // the app is not in the state that the caller demands
+			return err
 		}
 		app, err = w.app, nil
 	}

@@ -56,7 +56,7 @@ func TestList(t *testing.T) {
 					var names []string
 					for _, app := range page.Apps {
 						names = append(names, app.Name)
-						if app.Config != nil {
+						if app.Config.Text != nil {
 							t.Errorf("%s is listed with its configuration", app.Name)
 						}
 					}

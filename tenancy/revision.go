@@ -30,6 +30,11 @@ func (r Revisions) List(ctx context.Context, app string) ([]Revision, error) {
 	if err != nil {
 		return nil, err
 	}
+	return r.ListByID(ctx, id)
+}
+
+// ListByID is List for the app with that id.
+func (r Revisions) ListByID(ctx context.Context, id db.ID) ([]Revision, error) {
 	revisions := []Revision{}
 	var b db.Batch
 	b.Query(func(row db.Row) error {
@@ -42,15 +47,18 @@ func (r Revisions) List(ctx context.Context, app string) ([]Revision, error) {
 	}, `SELECT v.revision, v.actor, v.created_at, v.revision = a.revision FROM app_revision v
 		JOIN app a ON a.tenant = v.tenant WHERE v.tenant = $1 ORDER BY v.revision DESC`, string(id))
 	if err := r.store.db.Tenant(id).Do(ctx, &b); err != nil {
-		return nil, fmt.Errorf("list revisions of app %s: %w", app, err)
+		return nil, fmt.Errorf("list revisions of app %s: %w", id, err)
 	}
 	return revisions, nil
 }
 
 // Restore makes the configuration of an earlier revision the current one, under a new revision number. It must
 // load with the present secrets and grants. A revision that is no longer stored is [agentsvc.CodeNotFound].
-func (r Revisions) Restore(ctx context.Context, actor audit.Actor, app string, revision int64) (App, error) {
+func (r Revisions) Restore(ctx context.Context, actor audit.Actor, app string, revision int64, ifMatch ...string) (App, error) {
 	return r.store.changeApp(ctx, actor, "app.restore", app, false, func(e *appEdit) error {
+		if err := e.app.checkTag(ifMatch); err != nil {
+			return err
+		}
 		if revision < 1 {
 			return agentsvc.NewError(agentsvc.CodeNotFound, "revisions begin at 1")
 		}
@@ -62,4 +70,14 @@ func (r Revisions) Restore(ctx context.Context, actor audit.Actor, app string, r
 		e.setConfig(old.config)
 		return r.store.checkConfigLoads(ctx, e.config, &e.app, e.secrets)
 	})
+}
+
+// LoadCurrent returns the app with that id and its masked configuration, read through the app's own handle. It does not
+// return the default app.
+func (r Revisions) LoadCurrent(ctx context.Context, id db.ID) (App, error) {
+	w, err := r.store.loadByID(ctx, id, 0)
+	if err != nil {
+		return App{}, err
+	}
+	return r.store.maskedApp(w.app, w.config), nil
 }

@@ -22,8 +22,11 @@ type Secrets struct{ store *store }
 
 // Store adds or replaces a secret. It is refused if the app's configuration loads with the present secrets but
 // would not load with this one.
-func (s Secrets) Store(ctx context.Context, actor audit.Actor, app, name, value string) error {
+func (s Secrets) Store(ctx context.Context, actor audit.Actor, app, name, value string, ifMatch ...string) error {
 	_, err := s.store.changeApp(ctx, actor, "app.secret.put", app, false, func(e *appEdit) error {
+		if err := e.app.checkTag(ifMatch); err != nil {
+			return err
+		}
 		if err := e.addSecrets(map[string]string{name: value}); err != nil {
 			return err
 		}
@@ -38,8 +41,11 @@ func (s Secrets) Store(ctx context.Context, actor audit.Actor, app, name, value 
 
 // Delete deletes a secret. It is refused if the app's configuration does not load without it. An unknown name is
 // [agentsvc.CodeNotFound].
-func (s Secrets) Delete(ctx context.Context, actor audit.Actor, app, name string) error {
+func (s Secrets) Delete(ctx context.Context, actor audit.Actor, app, name string, ifMatch ...string) error {
 	_, err := s.store.changeApp(ctx, actor, "app.secret.delete", app, false, func(e *appEdit) error {
+		if err := e.app.checkTag(ifMatch); err != nil {
+			return err
+		}
 		if _, ok := e.secrets[name]; !ok {
 			return agentsvc.NewError(agentsvc.CodeNotFound, "no such secret")
 		}

@@ -24,20 +24,21 @@ const (
 // Options are the functions that a [Service] calls for knowledge of other packages. Each may be nil; then the check or
 // step is skipped. They are read-only after [New].
 type Options struct {
-	// CheckConfig reports whether a configuration would load with these grants and secrets and on this plan. Its error
-	// is returned to the caller unchanged. A configuration that it refuses is never stored.
-	CheckConfig func(ctx context.Context, src []byte, grants grant.List, plan string, secret func(name string) (string, bool)) error
+	// CheckConfig reports whether a configuration would load with these grants and secrets and on this plan, and what it
+	// would not get. Its error is returned to the caller unchanged. A configuration that it refuses is never stored.
+	CheckConfig func(ctx context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) ([]Warning, error)
 	// Guard checks the folders that grants name; nil allows all but the system's own folders.
 	Guard *grant.Guard
 	// CheckPlan returns an error if there is no plan of that name. Without it any name is accepted.
 	CheckPlan func(ctx context.Context, name string) error
-	// DecodeConfig parses the text of a configuration, JSON or YAML. Without it no returned [App] has a Config.
+	// DecodeConfig parses the text of a configuration, JSON or YAML. Without it names of agents are not checked.
 	DecodeConfig func(src []byte) (map[string]any, error)
-	// MaskConfig returns a copy of the document in which secret values are replaced by a mask.
-	MaskConfig func(doc map[string]any) map[string]any
-	// RestoreMasked returns a copy of doc with each masked value replaced by the value at the same path in old, so that
-	// an administrator can send back a document that was read masked.
-	RestoreMasked func(doc, old map[string]any) map[string]any
+	// MaskConfig returns the text of a configuration in which secret values are replaced by a mask, and the same as a
+	// JSON object in the order of the text. Without it no returned [App] has a Config.
+	MaskConfig func(src []byte) (text, asJSON []byte, err error)
+	// RestoreMasked returns a text with each masked value replaced by the value at the same path in old, so that an
+	// administrator can send back a configuration that was read masked.
+	RestoreMasked func(config, old []byte) []byte
 	// FlattenConfig returns the leaf values of a decoded document by their paths. Without it entries of the audit trail
 	// do not list the paths that changed in a configuration.
 	FlattenConfig func(doc map[string]any) map[string]any

@@ -3,6 +3,7 @@ package tenancy_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +27,11 @@ func diffApp(want, got tenancy.App) string {
 	return cmp.Diff(want, got, ignoreTimes, cmpopts.IgnoreUnexported(tenancy.App{}))
 }
 
+// masked returns a configuration of tests as it is returned with masked secrets.
+func masked(text string) tenancy.MaskedConfig {
+	return tenancy.MaskedConfig{Text: []byte(text), JSON: []byte(text)}
+}
+
 func TestCreate(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -37,7 +43,7 @@ func TestCreate(t *testing.T) {
 		want := tenancy.App{
 			Name: "acme", DisplayName: "Acme, Inc.", Status: tenancy.Active, Version: tenancy.Version{Revision: 1, Inputs: 1, Generation: 1},
 			Grants: grant.ParseList([]string{"command=/srv/acme", "stdio"}), Plan: "pro", Labels: map[string]string{"team": "a"},
-			Config: map[string]any{"needs": []any{"S"}, "key": tenancytest.MaskedValue, "command": true},
+			Config: masked(`{"needs": ["S"], "key": "********", "command": true}`),
 		}
 		dry, err := s.CreateApp(t.Context(), tenancytest.Actor, draft, true)
 		if err != nil {
@@ -148,7 +154,7 @@ func TestUpdate(t *testing.T) {
 	text := func(s string) *string { return &s }
 	base := tenancy.App{
 		Name: "acme", DisplayName: "Acme", Status: tenancy.Active, Version: tenancy.Version{Revision: 1, Inputs: 1, Generation: 1},
-		Grants: grant.ParseList([]string{"stdio"}), Plan: "free", Labels: map[string]string{"a": "b"}, Config: map[string]any{"key": tenancytest.MaskedValue},
+		Grants: grant.ParseList([]string{"stdio"}), Plan: "free", Labels: map[string]string{"a": "b"}, Config: masked(`{"key": "********"}`),
 	}
 	with := func(f func(a *tenancy.App)) tenancy.App {
 		a := base
@@ -165,21 +171,24 @@ func TestUpdate(t *testing.T) {
 	}{
 		{"nothing", tenancy.AppChange{}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
 		{"display name", tenancy.AppChange{DisplayName: text("")}, with(func(a *tenancy.App) { a.DisplayName = "" }), `{"key": "k1"}`, nil},
-		{"config", tenancy.AppChange{Config: []byte(`{"x": 1}`)}, with(func(a *tenancy.App) { a.Revision, a.Config = 2, map[string]any{"x": 1.} }), `{"x": 1}`, nil},
+		{"config", tenancy.AppChange{Config: []byte(`{"x": 1}`)}, with(func(a *tenancy.App) { a.Revision, a.Config = 2, masked(`{"x": 1}`) }), `{"x": 1}`, nil},
 		{"same config", tenancy.AppChange{Config: []byte(`{"key": "k1"}`)}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
 		{"masked config", tenancy.AppChange{Config: []byte(`{"key": "********", "x": 1}`)},
 			with(func(a *tenancy.App) {
-				a.Revision, a.Config = 2, map[string]any{"key": tenancytest.MaskedValue, "x": 1.}
-			}), `{"key":"k1","x":1}`, nil},
+				a.Revision, a.Config = 2, masked(`{"key": "********", "x": 1}`)
+			}), `{"key": "k1", "x": 1}`, nil},
 		{"grants", tenancy.AppChange{Grants: grant.ParseList([]string{"command=/srv/acme"})}, with(func(a *tenancy.App) { a.Inputs, a.Grants = 2, grant.ParseList([]string{"command=/srv/acme"}) }), `{"key": "k1"}`, nil},
 		{"no grants", tenancy.AppChange{Grants: grant.List{}}, with(func(a *tenancy.App) { a.Inputs, a.Grants = 2, grant.List{} }), `{"key": "k1"}`, nil},
 		{"same grants", tenancy.AppChange{Grants: grant.List{{Name: grant.Stdio}, {Name: grant.Stdio}}}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
 		{"plan", tenancy.AppChange{Plan: text("pro")}, with(func(a *tenancy.App) { a.Inputs, a.Plan = 2, "pro" }), `{"key": "k1"}`, nil},
 		{"labels", tenancy.AppChange{Labels: map[string]string{}}, with(func(a *tenancy.App) { a.Labels = map[string]string{} }), `{"key": "k1"}`, nil},
 		{"secret and config", tenancy.AppChange{Secrets: map[string]string{"S": "v"}, Config: []byte(`{"needs":["S"]}`)},
-			with(func(a *tenancy.App) { a.Revision, a.Inputs, a.Config = 2, 2, map[string]any{"needs": []any{"S"}} }), `{"needs":["S"]}`, nil},
-		{"its revision", tenancy.AppChange{IfRevision: 1, Plan: text("pro")}, with(func(a *tenancy.App) { a.Inputs, a.Plan = 2, "pro" }), `{"key": "k1"}`, nil},
-		{"another revision", tenancy.AppChange{IfRevision: 2, Plan: text("pro")}, base, `{"key": "k1"}`, agentsvc.CodePrecondition},
+			with(func(a *tenancy.App) { a.Revision, a.Inputs, a.Config = 2, 2, masked(`{"needs":["S"]}`) }), `{"needs":["S"]}`, nil},
+		{"its revision", tenancy.AppChange{IfMatch: []string{"r1"}, Plan: text("pro")}, with(func(a *tenancy.App) { a.Inputs, a.Plan = 2, "pro" }), `{"key": "k1"}`, nil},
+		{"another revision", tenancy.AppChange{IfMatch: []string{"r2"}, Plan: text("pro")}, base, `{"key": "k1"}`, agentsvc.CodePrecondition},
+		{"its tag", tenancy.AppChange{IfMatch: []string{"7", "1"}, DisplayName: text("")}, with(func(a *tenancy.App) { a.DisplayName = "" }), `{"key": "k1"}`, nil},
+		{"another tag", tenancy.AppChange{IfMatch: []string{"7"}, DisplayName: text("")}, base, `{"key": "k1"}`, agentsvc.CodePrecondition},
+		{"what is not a secret of it", tenancy.AppChange{RemovedSecrets: []string{"S"}}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
 		{"config does not load", tenancy.AppChange{Config: []byte(`{"needs":["S"]}`)}, base, `{"key": "k1"}`, tenancytest.ErrCheck},
 	}
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -219,6 +228,62 @@ func TestUpdate(t *testing.T) {
 	})
 }
 
+// TestStaleTag tries each change of an app's record with the tag of a former state: none is made.
+func TestStaleTag(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s := tenancytest.NewService(t, d)
+		former := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme", Secrets: map[string]string{"S": "v"}})
+		stale := former.Tag()
+		now, err := s.SuspendApp(t.Context(), tenancytest.Actor, "acme", "", stale)
+		if err != nil || now.Tag() == stale {
+			t.Fatalf("suspended with the tag %s: %v, and the tag %s", stale, err, now.Tag())
+		}
+		for name, do := range map[string]func() error{
+			"update": func() error {
+				_, err := s.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{IfMatch: []string{stale}}, false)
+				return err
+			},
+			"suspend": func() error { _, err := s.SuspendApp(t.Context(), tenancytest.Actor, "acme", "", stale); return err },
+			"resume":  func() error { _, err := s.ResumeApp(t.Context(), tenancytest.Actor, "acme", "", stale); return err },
+			"restore": func() error {
+				_, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", 1, stale)
+				return err
+			},
+			"store a secret":  func() error { return s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "w", stale) },
+			"delete a secret": func() error { return s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "S", stale) },
+			"delete":          func() error { return s.DeleteApp(t.Context(), tenancytest.Actor, "acme", stale) },
+		} {
+			t.Run(name, func(t *testing.T) { tenancytest.WantErr(t, do(), agentsvc.CodePrecondition) })
+		}
+		got, err := s.LoadApp(t.Context(), "acme")
+		if err != nil || got.Tag() != now.Tag() || got.Status != tenancy.Suspended {
+			t.Errorf("%s at %s, %v, want %s at %s", got.Status, got.Tag(), err, tenancy.Suspended, now.Tag())
+		}
+		tenancytest.WantErr(t, s.DeleteApp(t.Context(), tenancytest.Actor, "acme", now.Tag()), nil)
+	})
+}
+
+// TestWarnings checks that a dry run and a change return the warnings of the configuration.
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	s := tenancytest.NewService(t, dbtest.NewSQLite(t))
+	want := []tenancy.Warning{{Path: "warn", Line: 1, Column: 1, Message: "cold"}}
+	draft := tenancy.Draft{Name: "acme", Config: []byte(`{"warn": "cold"}`)}
+	for _, dryRun := range []bool{true, false} {
+		app, err := s.CreateApp(t.Context(), tenancytest.Actor, draft, dryRun)
+		if err != nil || !slices.Equal(app.Config.Warnings, want) {
+			t.Errorf("created, dry run %v: %v, %v", dryRun, app.Config.Warnings, err)
+		}
+	}
+	for _, dryRun := range []bool{true, false} {
+		app, err := s.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Config: draft.Config}, dryRun)
+		if err != nil || !slices.Equal(app.Config.Warnings, want) {
+			t.Errorf("changed, dry run %v: %v, %v", dryRun, app.Config.Warnings, err)
+		}
+	}
+}
+
 func TestSuspend(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -256,8 +321,8 @@ func TestRevisions(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got, err := s.Revisions.Restore(t.Context(), audit.Actor{Name: "bob"}, "acme", 1); err != nil || got.Revision != 4 || got.Config["n"] != 1. {
-			t.Fatalf("restored to revision %d with %v, %v", got.Revision, got.Config, err)
+		if got, err := s.Revisions.Restore(t.Context(), audit.Actor{Name: "bob"}, "acme", 1); err != nil || got.Revision != 4 || string(got.Config.JSON) != `{"n":1}` {
+			t.Fatalf("restored to revision %d with %s, %v", got.Revision, got.Config.JSON, err)
 		}
 		got, err := s.Revisions.List(t.Context(), "acme")
 		if err != nil {
@@ -429,7 +494,7 @@ func TestDefault(t *testing.T) {
 		}
 		want := tenancy.App{
 			ID: tenancy.DefaultID, Name: "default", DisplayName: "House", Status: tenancy.Active, Version: tenancy.Version{Revision: 1, Generation: 1},
-			Grants: grant.ParseList([]string{}), Labels: map[string]string{}, Config: map[string]any{"key": tenancytest.MaskedValue},
+			Grants: grant.ParseList([]string{}), Labels: map[string]string{}, Config: masked(`{"key": "********"}`),
 		}
 		if diff := diffApp(want, app); diff != "" || app.ID != tenancy.DefaultID {
 			t.Errorf("default (-want +got):\n%s", diff)

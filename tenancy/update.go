@@ -14,8 +14,9 @@ type AppChange struct {
 	DisplayName *string
 	// Config is the new configuration. Values masked in an earlier response are restored to what they stand for.
 	Config []byte
-	// Secrets are added to the existing ones, replacing those of the same name.
-	Secrets map[string]string
+	// Secrets are added to the existing ones, replacing those of the same name; RemovedSecrets are removed.
+	Secrets        map[string]string
+	RemovedSecrets []string
 	// Grants replace all grants; an empty list removes them.
 	Grants grant.List
 	Plan   *string
@@ -23,17 +24,27 @@ type AppChange struct {
 	// Auth replaces the app's issuer; a pointer to the zero value removes it.
 	Auth   *IssuerConfig
 	Labels map[string]string
-	// IfRevision is the revision that must be current; 0 accepts any.
-	IfRevision int64
+	// IfMatch are the tags, see [App.Tag] and [App.ConfigTag], of which one must be the app's; none accepts any state.
+	IfMatch []string
 }
 
 // UpdateApp changes an app and returns the result; with dryRun it only checks the change. It returns
-// [agentsvc.CodePrecondition] if the app is not at revision IfRevision, and an error with [agentsvc.CodeInvalid] for a
-// bad field. A configuration that would not load is refused.
+// [agentsvc.CodePrecondition] if the app is not in the state that c demands, and an error with [agentsvc.CodeInvalid]
+// for a bad field. A configuration that would not load is refused.
 func (s *Service) UpdateApp(ctx context.Context, actor audit.Actor, name string, c AppChange, dryRun bool) (App, error) {
+	return s.PatchApp(ctx, actor, name, func(App) (AppChange, error) { return c, nil }, dryRun)
+}
+
+// PatchApp is [Service.UpdateApp] with a change that patch computes from the app as it is, with its masked configuration.
+// patch may be called several times, see [store.changeApp].
+func (s *Service) PatchApp(ctx context.Context, actor audit.Actor, name string, patch func(current App) (AppChange, error), dryRun bool) (App, error) {
 	return s.store.changeApp(ctx, actor, "app.update", name, dryRun, func(e *appEdit) error {
-		if c.IfRevision != 0 && c.IfRevision != e.app.Revision {
-			return agentsvc.NewError(agentsvc.CodePrecondition, "the app %s is at revision %d, not %d", name, e.app.Revision, c.IfRevision)
+		c, err := patch(s.store.maskedApp(e.previous.app, e.previous.config))
+		if err != nil {
+			return err
+		}
+		if err := e.app.checkTag(c.IfMatch); err != nil {
+			return err
 		}
 		if err := e.applyChange(c, s.store.options.Guard); err != nil {
 			return err
@@ -50,11 +61,7 @@ func (s *Service) UpdateApp(ctx context.Context, actor audit.Actor, name string,
 			return err
 		}
 		if c.Config != nil {
-			config, err := s.store.restoreMasked(c.Config, e.previous.config)
-			if err != nil {
-				return err
-			}
-			e.setConfig(config)
+			e.setConfig(s.store.restoreMasked(c.Config, e.previous.config))
 		}
 		if err := s.checkRateAgents(c.Limits.Rates, e.previous.app.Limits.Rates, e.config); err != nil {
 			return err
@@ -119,7 +126,21 @@ func (e *appEdit) applyChange(c AppChange, guard *grant.Guard) error {
 			return err
 		}
 	}
+	e.removeSecrets(c.RemovedSecrets)
 	return e.addSecrets(c.Secrets)
+}
+
+// removeSecrets removes those secrets that the app has and marks the app for a new build.
+func (e *appEdit) removeSecrets(names []string) {
+	for _, name := range names {
+		if _, has := e.secrets[name]; has {
+			delete(e.secrets, name)
+			e.secretsToDelete, e.rebuild = append(e.secretsToDelete, name), true
+		}
+	}
+	if e.secretsToDelete != nil {
+		e.detail["removed_secrets"] = e.secretsToDelete
+	}
 }
 
 // addSecrets adds secrets to those of the app and marks the app for a new build.
@@ -138,22 +159,26 @@ func (e *appEdit) addSecrets(secrets map[string]string) error {
 	return nil
 }
 
-// SuspendApp makes an app refuse every request until it is resumed. The reason is written to the audit trail.
-func (s *Service) SuspendApp(ctx context.Context, actor audit.Actor, name, reason string) (App, error) {
-	return s.setStatus(ctx, actor, "app.suspend", name, reason, Suspended)
+// SuspendApp makes an app refuse every request until it is resumed. The reason is written to the audit trail. ifMatch is
+// [AppChange].IfMatch, here and in the other methods.
+func (s *Service) SuspendApp(ctx context.Context, actor audit.Actor, name, reason string, ifMatch ...string) (App, error) {
+	return s.setStatus(ctx, actor, "app.suspend", name, reason, Suspended, ifMatch)
 }
 
 // ResumeApp makes a suspended app active again.
-func (s *Service) ResumeApp(ctx context.Context, actor audit.Actor, name, reason string) (App, error) {
-	return s.setStatus(ctx, actor, "app.resume", name, reason, Active)
+func (s *Service) ResumeApp(ctx context.Context, actor audit.Actor, name, reason string, ifMatch ...string) (App, error) {
+	return s.setStatus(ctx, actor, "app.resume", name, reason, Active, ifMatch)
 }
 
 // setStatus changes an app's status; reason has at most 1000 characters.
-func (s *Service) setStatus(ctx context.Context, actor audit.Actor, action, name, reason string, to Status) (App, error) {
+func (s *Service) setStatus(ctx context.Context, actor audit.Actor, action, name, reason string, to Status, ifMatch []string) (App, error) {
 	if err := checkText("reason", reason, 1000); err != nil {
 		return App{}, err
 	}
 	return s.store.changeApp(ctx, actor, action, name, false, func(e *appEdit) error {
+		if err := e.app.checkTag(ifMatch); err != nil {
+			return err
+		}
 		e.app.Status = to
 		if reason != "" {
 			e.detail["reason"] = reason

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"stoa/agentsvc/config/document"
 	"stoa/tenancy/grant"
 )
 
@@ -36,10 +38,12 @@ type appCmd struct {
 
 // appRecord is an app in the JSON of the admin API.
 type appRecord struct {
+	ID          string            `json:"id"`
 	Name        string            `json:"name"`
 	DisplayName string            `json:"display_name"`
 	Status      string            `json:"status"`
 	Revision    int64             `json:"revision"`
+	ETag        string            `json:"etag"`   // for update --if-match
 	Config      json.RawMessage   `json:"config"` // a string of YAML, or an object; secrets are masked
 	Grants      grant.List        `json:"grants"`
 	Plan        string            `json:"plan"`
@@ -48,6 +52,8 @@ type appRecord struct {
 	Labels      map[string]string `json:"labels"`
 	CreatedAt   string            `json:"created_at"`
 	UpdatedAt   string            `json:"updated_at"`
+
+	Warnings []document.Problem `json:"warnings"`
 }
 
 // appFlags are the arguments of the commands about one app.
@@ -74,13 +80,16 @@ func (f *appFlags) callAPI(ctx context.Context, c *console, method, subpath stri
 	return show(answer)
 }
 
-// newAppPrinter returns a function that reads an app from a response and prints a line with its name, the text
-// format, its revision and its status.
+// newAppPrinter returns a function that reads an app from a response and prints the warnings about its configuration,
+// and a line with its name, the text format, its revision and its status.
 func (f *appFlags) newAppPrinter(c *console, format string) func(json.RawMessage) error {
 	return func(answer json.RawMessage) error {
 		var a appRecord
 		if err := json.Unmarshal(answer, &a); err != nil {
 			return fmt.Errorf("read the app: %w", err)
+		}
+		for _, w := range a.Warnings {
+			c.printStatus("line %d, column %d: warning: %s: %s", w.Line, w.Column, w.Path, w.Message)
 		}
 		c.printStatus("%s "+format+" (revision %d, %s)", a.Name, a.Revision, a.Status)
 		return nil
@@ -121,10 +130,14 @@ func (cmd *appListCmd) Run(ctx context.Context, c *console) error {
 // appGetCmd is `stoa app get`.
 type appGetCmd struct {
 	appFlags `embed:""`
+	Config   bool `help:"Print only the text of the configuration, as it was sent, with its secrets masked."`
 }
 
 // Run prints the app and its configuration, in which secrets are masked.
 func (cmd *appGetCmd) Run(ctx context.Context, c *console) error {
+	if cmd.Config {
+		return cmd.printConfig(ctx, c)
+	}
 	return cmd.callAPI(ctx, c, http.MethodGet, "", nil, func(answer json.RawMessage) error {
 		var a appRecord
 		if err := json.Unmarshal(answer, &a); err != nil {
@@ -135,9 +148,11 @@ func (cmd *appGetCmd) Run(ctx context.Context, c *console) error {
 			labels = append(labels, key+"="+a.Labels[key])
 		}
 		if err := c.printTable([]string{"name", a.Name}, [][]string{
+			{"id", a.ID},
 			{"display name", cmp.Or(a.DisplayName, "-")},
 			{"status", a.Status},
 			{"revision", strconv.FormatInt(a.Revision, 10)},
+			{"etag", a.ETag},
 			{"grants", cmp.Or(formatGrants(a.Grants), "-")},
 			{"plan", cmp.Or(a.Plan, "-")},
 			{"limits", fmt.Sprintf("weight %d, %d tasks at a time (0: any number), %d waiting",
@@ -153,6 +168,25 @@ func (cmd *appGetCmd) Run(ctx context.Context, c *console) error {
 		c.printText("\n" + formatConfig(a.Config) + "\n")
 		return nil
 	})
+}
+
+// printConfig prints the text of the app's configuration.
+func (cmd *appGetCmd) printConfig(ctx context.Context, c *console) error {
+	api, err := cmd.newAdminClient()
+	if err != nil {
+		return err
+	}
+	resp, err := api.sendRequest(ctx, http.MethodGet, "/admin/apps/"+url.PathEscape(cmd.Name), "application/yaml", nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxResponseBytes))
+	if err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	c.printText(string(text))
+	return nil
 }
 
 // formatIssuer returns one line about the app's own issuer, whose tokens it accepts in addition to the server's; "-"

@@ -155,14 +155,14 @@ func TestPlans(t *testing.T) {
 		h.requireStatus(t, http.StatusNotFound, nil, "PUT", "/admin/plans/large", testSecret, map[string]any{"weight": 1})
 		h.requireStatus(t, http.StatusBadRequest, nil, "POST", "/admin/plans", testSecret, map[string]any{"name": "bad", "weight": 1000})
 		h.createApp(t, "acme", paidApp)
-		if status, body := h.doRequest(t, "PUT", "/admin/apps/acme", testSecret, map[string]any{"plan": "large"}); status != http.StatusBadRequest || !strings.Contains(body, `there is no plan`) {
+		if status, body := h.doRequest(t, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"plan": "large"}); status != http.StatusBadRequest || !strings.Contains(body, `there is no plan`) {
 			t.Errorf("an unknown plan: %d %s", status, body)
 		}
 		var app struct {
 			Plan   string
 			Limits map[string]any
 		}
-		h.requireStatus(t, http.StatusOK, &app, "PUT", "/admin/apps/acme", testSecret, map[string]any{"plan": "small", "limits": map[string]any{"queue_depth": 9}})
+		h.requireStatus(t, http.StatusOK, &app, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"plan": "small", "limits": map[string]any{"queue_depth": 9}})
 		if diff := gocmp.Diff(map[string]any{"weight": 3., "max_concurrent_tasks": 2., "queue_depth": 9., "rate": []any{}}, app.Limits); diff != "" || app.Plan != "small" {
 			t.Errorf("limits on the plan %q (-want +got):\n%s", app.Plan, diff)
 		}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,8 +27,8 @@ type appSettings struct {
 	MaxTasks    *int64   `name:"max-concurrent-tasks" placeholder:"N" help:"The app's tasks at work at a time; 0 for any number."`
 	QueueDepth  *int64   `placeholder:"N" help:"The app's tasks that may wait for a worker (10000)."`
 	Rate        []string `sep:"none" placeholder:"RATE" help:"A limit of the app's callers: app, key, agent or agent/NAME, then count or token, a window and a number, such as app:count:minute=100. Those given replace all limits. Repeatable; \"\" removes all."`
-	Label       []string `sep:"none" placeholder:"KEY=VALUE" help:"A label. Repeatable; \"\" removes all."`
-	Auth        []string `sep:"none" placeholder:"KEY=VALUE" help:"A field of an issuer of the app's own: issuer, jwks_url, audience, client_id, refresh_interval, require_tenant_id. Repeatable, all of them each time; \"\" removes the issuer."`
+	Label       []string `sep:"none" placeholder:"KEY=VALUE" help:"A label. Repeatable; labels that are not given stay, \"\" alone removes all."`
+	Auth        []string `sep:"none" placeholder:"KEY=VALUE" help:"A field of an issuer of the app's own: issuer, jwks_url, audience, client_id, refresh_interval, require_tenant_id. Repeatable; fields that are not given stay, \"\" alone removes the issuer."`
 	DisplayName *string  `placeholder:"TEXT" help:"The name shown to people."`
 	DryRun      bool     `help:"Only check: change nothing."`
 }
@@ -35,6 +36,11 @@ type appSettings struct {
 // newBody returns the request body of the admin API with the settings that were given. It reads the configuration's
 // file. A list with the only element "" was given to remove all.
 func (s *appSettings) newBody(c *console) (map[string]any, error) {
+	for name, given := range map[string][]string{"--label": s.Label, "--auth": s.Auth} {
+		if len(given) > 1 && slices.Contains(given, "") {
+			return nil, &exitError{code: exitUsage, cause: fmt.Errorf(`%s "" removes all and stands alone: add others with a second call`, name)}
+		}
+	}
 	// The API distinguishes an absent member (unchanged) from an empty one (removed), so that only what was given is
 	// set.
 	body := map[string]any{}
@@ -58,7 +64,9 @@ func (s *appSettings) newBody(c *console) (map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		body["labels"] = labels
+		if body["labels"] = labels; len(labels) == 0 {
+			body["labels"] = nil // in a merge patch an empty object changes nothing
+		}
 	}
 	if s.Auth != nil {
 		auth, err := parsePairs("--auth", s.Auth, nil)
@@ -171,11 +179,11 @@ func (cmd *appCreateCmd) Run(ctx context.Context, c *console) error {
 type appUpdateCmd struct {
 	appFlags    `embed:""`
 	appSettings `embed:""`
-	IfRevision  int64 `placeholder:"N" help:"Change nothing unless the app is at this revision."`
+	IfMatch     string `placeholder:"ETAG" help:"Change nothing unless the app still has this ETag, as app get shows it."`
 }
 
-// Run changes the settings that were given. --if-revision becomes an If-Match header, so that an update made
-// meanwhile is not overwritten.
+// Run changes the settings that were given, as a merge patch. --if-match becomes an If-Match header, so that an update
+// made meanwhile is not overwritten.
 func (cmd *appUpdateCmd) Run(ctx context.Context, c *console) error {
 	body, err := cmd.newBody(c)
 	if err != nil {
@@ -188,12 +196,12 @@ func (cmd *appUpdateCmd) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	if cmd.IfRevision > 0 {
-		// An ETag is quoted (RFC 9110, 8.8.3).
-		api.header.Set("If-Match", strconv.Quote(strconv.FormatInt(cmd.IfRevision, 10)))
+	if cmd.IfMatch != "" {
+		// An ETag is quoted (RFC 9110, 8.8.3), and a shell removes quotes.
+		api.header.Set("If-Match", strconv.Quote(strings.Trim(cmd.IfMatch, `"`)))
 	}
 	var answer json.RawMessage
-	if err := api.doJSON(ctx, http.MethodPut, "/admin/apps/"+url.PathEscape(cmd.Name)+cmd.dryRunQuery(), body, &answer); err != nil {
+	if err := api.doJSON(ctx, http.MethodPatch, "/admin/apps/"+url.PathEscape(cmd.Name)+cmd.dryRunQuery(), body, &answer); err != nil {
 		return cmd.explainProblems(c, err)
 	}
 	if cmd.JSON {

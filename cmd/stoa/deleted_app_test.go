@@ -443,7 +443,7 @@ func TestMaskedSecretKeepsItsHost(t *testing.T) {
 		replaceConfig := func(host, path string) (int, string) {
 			model := app.Config["llms"].(map[string]any)["m"].(map[string]any)
 			model["base_url"] = "https://********@" + host + path + "?token=********"
-			return h.doRequest(t, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": app.Config})
+			return h.doRequest(t, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": app.Config})
 		}
 		if status, body := replaceConfig("one.example", "/v2"); status != http.StatusOK {
 			t.Errorf("another path: %d %s", status, body)

@@ -21,7 +21,7 @@ func TestWordsOfErrors(t *testing.T) {
 		{"a method that is none", "POST", "/admin/apps/acme", testSecret, nil, 405, "the method POST"},
 		{"a plan that is none", "PUT", "/admin/plans/nope", testSecret, map[string]any{"weight": 3}, 404, `"message":"there is no plan nope"`},
 		{"a field of a list", "POST", "/admin/prices", testSecret, map[string]any{"version": "x", "items": []any{map[string]any{"amount": 1.5}}}, 400, `"field":"items[0].amount"`},
-		{"a misspelt field", "PUT", "/admin/apps/acme", testSecret, map[string]any{"limits": map[string]any{"rates": []any{}}}, 400,
+		{"a misspelt field", "PATCH", "/admin/apps/acme", testSecret, map[string]any{"limits": map[string]any{"rates": []any{}}}, 400,
 			`limits.rates: is not a known field (did you mean \"rate\"?)","details":{"field":"limits.rates"`},
 		{"a window that is none", "POST", budgets, testSecret, map[string]any{"name": "c", "unit": "calls", "amount": 1, "window": "fortnight"}, 400, "one of minute, hour, day"},
 		{"a window that stays", "PUT", budgets + "/b", testSecret, map[string]any{"window": "day"}, 400, `"field":"window"`},

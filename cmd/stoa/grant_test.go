@@ -157,12 +157,12 @@ func TestStoredGrants(t *testing.T) {
 		if got := strings.Join(strings.Fields(string(app.Grants)), ""); got != `["filesystem"]` {
 			t.Errorf("grants %s", got)
 		}
-		status, body := h.doRequest(t, "PUT", "/admin/apps/acme", testSecret, map[string]any{"secrets": map[string]string{"A": "b"}})
+		status, body := h.doRequest(t, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"secrets": map[string]string{"A": "b"}})
 		if status != http.StatusBadRequest || !strings.Contains(body, "has granted filesystem without naming folders") {
 			t.Errorf("%d %s", status, body)
 		}
-		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"display_name": "Acme"})
-		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"grants": []any{map[string]any{"filesystem": []string{dir}}}})
+		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"display_name": "Acme"})
+		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"grants": []any{map[string]any{"filesystem": []string{dir}}}})
 	})
 }
 
@@ -255,7 +255,7 @@ func TestDatabaseApartFromPrograms(t *testing.T) {
 		if status, body := request("POST", "/admin/apps", "globex", plain, grants("filesystem="+root)); status != http.StatusCreated {
 			t.Fatalf("%d %s", status, body)
 		}
-		if status, body := h.doRequest(t, "PUT", "/admin/apps/globex", testSecret, map[string]any{"grants": grants("command=" + files)}); status != http.StatusBadRequest || !strings.Contains(body, "SQLite files") {
+		if status, body := h.doRequest(t, "PATCH", "/admin/apps/globex", testSecret, map[string]any{"grants": grants("command=" + files)}); status != http.StatusBadRequest || !strings.Contains(body, "SQLite files") {
 			t.Errorf("%d %s", status, body)
 		}
 	})

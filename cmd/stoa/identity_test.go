@@ -282,22 +282,22 @@ func TestAppIssuer(t *testing.T) {
 			{"the server's issuer speaks for it too", "GET", "/apps/acme/agents", server.signToken(map[string]any{"tenant_id": "acme"}), nil, 200, ""},
 		})
 	}
-	h.requireStatus(t, 200, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"display_name": "Acme"})
+	h.requireStatus(t, 200, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"display_name": "Acme"})
 	h.checkRequests(t, []requestCase{{"what is left out stays", "GET", "/admin/apps/acme", testSecret, nil, 200, specific.url}})
 	token := specific.signToken(map[string]any{"aud": "acme"})
-	h.requireStatus(t, 200, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"auth": nil})
+	h.requireStatus(t, 200, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"auth": nil})
 	for _, h := range []*testServer{h, other} {
 		awaitPropagation(t, "an issuer that was taken away is refused", func() bool {
 			status, _ := h.doRequest(t, "GET", "/agents", token, nil)
 			return status == 401
 		})
 	}
-	h.requireStatus(t, 200, nil, "PUT", "/admin/apps/globex", testSecret, map[string]any{"auth": auth(specific, "acme")})
+	h.requireStatus(t, 200, nil, "PATCH", "/admin/apps/globex", testSecret, map[string]any{"auth": auth(specific, "acme")})
 	awaitPropagation(t, "what became free may be another's", func() bool {
 		status, _ := other.doRequest(t, "GET", "/apps/globex/agents", token, nil)
 		return status == 200
 	})
-	h.requireStatus(t, 400, nil, "PUT", "/admin/apps/globex", testSecret, map[string]any{"grants": []string{}})
+	h.requireStatus(t, 400, nil, "PATCH", "/admin/apps/globex", testSecret, map[string]any{"grants": []string{}})
 	if _, body := h.doRequest(t, "GET", "/admin/audit?app=acme", testSecret, nil); !strings.Contains(body, `"auth.issuer":{"after":"hmac-sha256:`) || strings.Contains(body, specific.url) {
 		t.Errorf("the audit trail does not contain the hash of the issuer: %s", body)
 	}

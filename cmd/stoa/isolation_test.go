@@ -83,6 +83,9 @@ var routeProbes = map[string][]isolationProbe{
 	"GET /v1/agents/{agent}/stream":                       {{path: "/v1/agents/{agent}/stream"}, {path: "/apps/{app}/v1/agents/assistant/stream"}}, // and probeWebSocket
 	"GET /api/schema":                                     {{path: "/apps/{app}/api/schema"}},
 	"GET /tasks":                                          {{path: "/tasks?context_id={context}"}, {path: "/tasks?agent={agent}"}, {path: "/tasks?page_token={cursor}"}, {path: "/apps/{app}/tasks"}},
+	"GET /config":                                         {{path: "/apps/{app}/config"}},
+	"GET /config/revisions":                               {{path: "/apps/{app}/config/revisions"}},
+	"PUT /config":                                         {{path: "/apps/{app}/config", body: func(appIDs) any { return map[string]any{"agents": map[string]any{}} }}},
 	"GET /triggers":                                       {{path: "/apps/{app}/triggers"}},
 	"POST /webhooks/{webhook}":                            {{path: "/webhooks/{agent}", body: emptyBody}, {path: "/apps/{app}/webhooks/{agent}", body: emptyBody}},
 	"PUT /webhooks/{webhook}":                             {{path: "/webhooks/{agent}", body: emptyBody}, {path: "/apps/{app}/webhooks/{agent}", body: emptyBody}},
@@ -101,6 +104,7 @@ var routeProbes = map[string][]isolationProbe{
 	"GET /admin/apps":                                     {{path: "/admin/apps"}},
 	"GET /admin/apps/{app}":                               {{path: "/admin/apps/{app}"}},
 	"PUT /admin/apps/{app}":                               {{path: "/admin/apps/{app}", body: func(appIDs) any { return map[string]any{"display_name": "stolen"} }}},
+	"PATCH /admin/apps/{app}":                             {{path: "/admin/apps/{app}", body: func(appIDs) any { return map[string]any{"display_name": "stolen"} }}},
 	"DELETE /admin/apps/{app}":                            {{path: "/admin/apps/{app}"}},
 	"POST /admin/apps/{app}:suspend":                      {{path: "/admin/apps/{app}:suspend", body: emptyBody}},
 	"POST /admin/apps/{app}:resume":                       {{path: "/admin/apps/{app}:resume", body: emptyBody}},

@@ -27,7 +27,7 @@ func TestLimitsOfAFleet(t *testing.T) {
 		limit := func(app string, n int) {
 			t.Helper()
 			rate := map[string]any{"per": "app", "type": "count", "window": "month", "limit": n}
-			replicas[0].requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/"+app, testSecret, map[string]any{"limits": map[string]any{"rate": []any{rate}}})
+			replicas[0].requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/"+app, testSecret, map[string]any{"limits": map[string]any{"rate": []any{rate}}})
 		}
 		limit("acme", 25)
 		limit("globex", 25)

@@ -63,6 +63,9 @@ var routeAccess = map[string]accessRule{
 	"GET /v1/agents/{agent}/stream":                      {path: "/apps/acme/v1/agents/assistant/stream", anyOf: assistantScopes("tasks:approve")},
 
 	"GET /api/schema":                 {path: "/apps/acme/api/schema", anyOf: []string{"config:read"}},
+	"GET /config":                     {path: "/apps/acme/config", anyOf: []string{"config:read"}},
+	"GET /config/revisions":           {path: "/apps/acme/config/revisions", anyOf: []string{"config:read"}},
+	"PUT /config":                     {path: "/apps/acme/config?dry_run=true", body: map[string]any{}, anyOf: []string{"config:write"}},
 	"GET /tasks":                      {path: "/apps/acme/tasks", anyOf: anyAgentScopes("tasks:read")},
 	"GET /memories":                   {path: "/apps/acme/memories", anyOf: anyAgentScopes("tasks:read")},
 	"DELETE /memories":                {path: "/apps/acme/memories", anyOf: anyAgentScopes("tasks:cancel")},
@@ -83,6 +86,7 @@ var routeAccess = map[string]accessRule{
 	"GET /admin/apps":                                     {path: "/admin/apps", access: operatorOnly},
 	"GET /admin/apps/{app}":                               {path: "/admin/apps/acme", access: operatorOnly},
 	"PUT /admin/apps/{app}":                               {path: "/admin/apps/acme", body: map[string]any{}, access: operatorOnly},
+	"PATCH /admin/apps/{app}":                             {path: "/admin/apps/acme", body: map[string]any{}, access: operatorOnly},
 	"DELETE /admin/apps/{app}":                            {path: "/admin/apps/nosuch", access: operatorOnly},
 	"POST /admin/apps/{app}:suspend":                      {path: "/admin/apps/nosuch:suspend", access: operatorOnly},
 	"POST /admin/apps/{app}:resume":                       {path: "/admin/apps/nosuch:resume", access: operatorOnly},
@@ -159,7 +163,7 @@ var rpcAccess = map[string][]accessRule{
 var roleScopes = map[string]string{
 	"admin":     "agents:read agents:call tasks:read tasks:cancel tasks:approve config:read config:write usage:read",
 	"operator":  "agents:read agents:call tasks:read tasks:cancel tasks:approve config:read config:write usage:read",
-	"developer": "agents:read agents:call config:read config:write",
+	"developer": "agents:read agents:call tasks:read config:read config:write usage:read",
 	"approver":  "agents:read tasks:read tasks:approve",
 	"caller":    "agents:read agents:call",
 	"viewer":    "agents:read tasks:read usage:read",

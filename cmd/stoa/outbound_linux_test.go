@@ -151,7 +151,7 @@ func triggerCallback(t *testing.T, h *testServer, app, host, port string) string
 // [server.IssuerHTTPClient].
 func fetchIssuerKeys(t *testing.T, h *testServer, app, host, port string) string {
 	at := "https://" + host + ":" + port + "/jwks"
-	status, body := h.doRequest(t, "PUT", "/admin/apps/"+app, testSecret, map[string]any{"auth": map[string]any{"issuer": "https://login.example/" + app, "jwks_url": at, "audience": app}})
+	status, body := h.doRequest(t, "PATCH", "/admin/apps/"+app, testSecret, map[string]any{"auth": map[string]any{"issuer": "https://login.example/" + app, "jwks_url": at, "audience": app}})
 	if status == http.StatusOK && !strings.Contains(app, "granted") {
 		t.Errorf("the keys at %s are taken for an issuer's: %s", at, body)
 	}

@@ -87,7 +87,7 @@ func TestTwoProcesses(t *testing.T) {
 			}
 		}
 	}
-	one.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": fmt.Sprintf(slowApp, "new acme")})
+	one.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": fmt.Sprintf(slowApp, "new acme")})
 	waitWithin(t, 20*time.Second, "the new revision serves at the other process", func() bool { return request(two, "acme") == "new acme: hi" })
 	one.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/globex:suspend", testSecret, map[string]any{})
 	waitWithin(t, 20*time.Second, "the other process refuses the suspended app", func() bool {

@@ -14,7 +14,7 @@ import (
 func TestRefusalsCounted(t *testing.T) {
 	h := openTestServer(t, "sqlite://"+filepath.Join(t.TempDir(), "stoa.db"))
 	h.createApp(t, "acme", paidApp)
-	h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"limits": map[string]any{"rate": []any{
+	h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"limits": map[string]any{"rate": []any{
 		map[string]any{"per": "agent", "agent": "assistant", "type": "count", "window": "month", "limit": 1},
 	}}})
 	ana := h.createToken(t, "acme", "ana", nil)
@@ -24,7 +24,7 @@ func TestRefusalsCounted(t *testing.T) {
 	for range 2 {
 		h.requireStatus(t, http.StatusTooManyRequests, nil, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("hi")))
 	}
-	h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"limits": map[string]any{"rate": []any{}}})
+	h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"limits": map[string]any{"rate": []any{}}})
 	h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme/budgets/none", testSecret, map[string]any{"amount": 2})
 	if status, text := h.sendText(t, ana, "sum"); status != http.StatusOK || !strings.Contains(text, "the budget none (app) is used up") {
 		t.Errorf("in the middle of a task: %d %s", status, text)

@@ -32,7 +32,7 @@ agents: {assistant: {llm: big}, other: {llm: small}}
 				t.Errorf("%s: %d %s, want %q", agent, status, body, want)
 			}
 		}
-		status, body := h.doRequest(t, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": "llms: {big: {provider: scripted, model: big}}\nagents: {assistant: {llm: big}}"})
+		status, body := h.doRequest(t, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": "llms: {big: {provider: scripted, model: big}}\nagents: {assistant: {llm: big}}"})
 		if status != http.StatusBadRequest || !strings.Contains(body, "scripted/big is not among the models of the plan small") {
 			t.Errorf("the same again: %d %s", status, body)
 		}

@@ -305,7 +305,7 @@ func TestTraceRatio(t *testing.T) {
 	for name, label := range map[string]map[string]string{"never": {"trace_ratio": "0"}, "always": {"trace_ratio": "1"}, "usual": nil} {
 		h.createApp(t, name, `{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}}`)
 		if label != nil {
-			h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/"+name, testSecret, map[string]any{"labels": label})
+			h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/"+name, testSecret, map[string]any{"labels": label})
 		}
 	}
 	wants := map[string]bool{"never 01": false, "always 00": true, "usual 00": false, "usual 01": true}
@@ -327,7 +327,7 @@ func TestTraceRatio(t *testing.T) {
 		t.Errorf("what is recorded (-want +got):\n%s", diff)
 	}
 	for _, wrong := range []string{"2", "-0.1", "half", "NaN", ""} {
-		status, body := h.doRequest(t, "PUT", "/admin/apps/usual", testSecret, map[string]any{"labels": map[string]string{"trace_ratio": wrong}})
+		status, body := h.doRequest(t, "PATCH", "/admin/apps/usual", testSecret, map[string]any{"labels": map[string]string{"trace_ratio": wrong}})
 		if status != http.StatusBadRequest || !strings.Contains(body, "from 0 to 1") {
 			t.Errorf("the ratio %q: %d %s", wrong, status, body)
 		}

@@ -115,11 +115,11 @@ func TestSchedule(t *testing.T) {
 
 		// Another schedule, under a limit that the first tick has exhausted.
 		limit := "rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month, limit: 1}]}\n"
-		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(second, limit)})
+		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(second, limit)})
 		waitUntil(t, "the schedule has changed", func() bool { s := h.getSchedule(t, "acme"); return s.Cron == second && !s.NextAt.IsZero() })
 		h.makeOverdue(t, "acme")
 		waitUntil(t, "the first is started", func() bool { return h.getSchedule(t, "acme").LastTask != s.LastTask })
-		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(third, limit)})
+		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(third, limit)})
 		waitUntil(t, "the schedule has changed again", func() bool { s := h.getSchedule(t, "acme"); return s.Cron == third && !s.NextAt.IsZero() })
 		h.makeOverdue(t, "acme")
 		waitUntil(t, "the refusal is noted", func() bool { return h.getSchedule(t, "acme").LastError != "" })
@@ -131,9 +131,9 @@ func TestSchedule(t *testing.T) {
 		waitUntil(t, "it rests", func() bool { return h.countSchedules(t, "acme") == 0 })
 		h.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/acme:resume", testSecret, nil)
 		waitUntil(t, "it goes on", func() bool { return h.countSchedules(t, "acme") == 1 })
-		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": `{llms: {m: {provider: scripted}}, agents: {daily: {llm: m}}}`})
+		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": `{llms: {m: {provider: scripted}}, agents: {daily: {llm: m}}}`})
 		waitUntil(t, "it is taken away", func() bool { return h.countSchedules(t, "acme") == 0 })
-		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(cron, "")})
+		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(cron, "")})
 		waitUntil(t, "it is back", func() bool { return h.countSchedules(t, "acme") == 1 })
 		h.requireStatus(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
 		waitUntil(t, "no row is left", func() bool { return h.countSchedules(t, "") == 0 })

@@ -10,7 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
+	"regexp"
 	"testing"
 	"time"
 
@@ -41,24 +41,28 @@ var ErrCheck = errors.New("config does not load")
 
 // CheckConfig refuses a configuration that is not an object, needs a missing secret, or has a command without the
 // grant. A configuration of these tests is {"needs": ["NAME"], "command": true, "key": "secret text"}.
-func CheckConfig(_ context.Context, src []byte, grants grant.List, _ string, secret func(string) (string, bool)) error {
+func CheckConfig(_ context.Context, src []byte, grants grant.List, _ string, secret func(string) (string, bool)) ([]tenancy.Warning, error) {
 	var c struct {
 		Needs   []string
 		Command bool
 		Port    string // name of a secret whose value must be a number
+		Warn    string // message of a warning
 	}
 	if err := json.Unmarshal(src, &c); err != nil {
-		return fmt.Errorf("%w: %w", ErrCheck, err)
+		return nil, fmt.Errorf("%w: %w", ErrCheck, err)
 	}
 	for _, name := range c.Needs {
 		if v, ok := secret(name); !ok || v == "bad" {
-			return fmt.Errorf("%w: no secret %s", ErrCheck, name)
+			return nil, fmt.Errorf("%w: no secret %s", ErrCheck, name)
 		}
 	}
 	if c.Command && !grants.Has(grant.Command) {
-		return fmt.Errorf("%w: no grant", ErrCheck)
+		return nil, fmt.Errorf("%w: no grant", ErrCheck)
 	}
-	return nil
+	if c.Warn != "" {
+		return []tenancy.Warning{{Path: "warn", Line: 1, Column: 1, Message: c.Warn}}, nil
+	}
+	return nil, nil
 }
 
 func decodeTestConfig(src []byte) (doc map[string]any, err error) {
@@ -69,20 +73,22 @@ func decodeTestConfig(src []byte) (doc map[string]any, err error) {
 // MaskedValue is what MaskConfig writes in place of a secret value.
 const MaskedValue = "********"
 
-func maskTestConfig(doc map[string]any) map[string]any {
-	doc = maps.Clone(doc)
-	if _, ok := doc["key"]; ok {
-		doc["key"] = MaskedValue
+// keyForm matches the secret text of a configuration.
+var keyForm = regexp.MustCompile(`"key": *"([^"]*)"`)
+
+func maskTestConfig(src []byte) (text, asJSON []byte, err error) {
+	if !json.Valid(src) {
+		return nil, nil, errors.New("not JSON")
 	}
-	return doc
+	masked := keyForm.ReplaceAll(src, []byte(`"key": "`+MaskedValue+`"`))
+	return masked, masked, nil
 }
 
-func restoreTestConfig(doc, old map[string]any) map[string]any {
-	doc = maps.Clone(doc)
-	if doc["key"] == MaskedValue {
-		doc["key"] = old["key"]
+func restoreTestConfig(config, old []byte) []byte {
+	if m := keyForm.FindSubmatch(old); m != nil {
+		return bytes.ReplaceAll(config, []byte(MaskedValue), m[1])
 	}
-	return doc
+	return config
 }
 
 // NewOptions returns options for configurations in the form of [CheckConfig].

@@ -6,12 +6,14 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"stoa/agentsvc/config/document"
 )
 
-// FuzzMaskSecrets checks that no input causes a panic, and that what Decode returns can be encoded, masked and restored.
+// FuzzMaskSecrets checks that no input causes a panic, and that what Decode returns can be encoded, masked and restored, as
+// a document and as a text.
 func FuzzMaskSecrets(f *testing.F) {
 	files, _ := filepath.Glob("../testdata/*/*")
 	for _, file := range files {
@@ -41,6 +43,20 @@ func FuzzMaskSecrets(f *testing.F) {
 		}
 		if _, err := json.Marshal(RestoreSecrets(masked, doc)); err != nil {
 			t.Error(err)
+		}
+		text, asJSON, err := MaskText(src)
+		if err != nil || !json.Valid(asJSON) {
+			t.Fatalf("%s: %v", asJSON, err)
+		}
+		shown, err := document.Decode(text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if diff := cmp.Diff(masked, shown); diff != "" {
+			t.Errorf("%s is not what is masked (-want +got):\n%s", text, diff)
+		}
+		if back := RestoreText(text, src); string(back) != string(src) {
+			t.Errorf("restored %s, want %s", back, src)
 		}
 	})
 }

@@ -4,7 +4,7 @@
 // [Routes] is the table of endpoints. Package surface admits the admin secret and platform operators only; the app is a
 // parameter of the path. There is one handler type for each resource. An endpoint that reads is a [surface.Handler]
 // (handle...); one that changes something is a function from [mutation.Request] to [mutation.Result], wrapped by
-// [mutation.NewHandler], and must be marked Idempotent in the table. The services that it calls (tenancy, authz, task)
+// [mutation.NewHandler] or [mutation.NewGuardedHandler], and must be marked Idempotent in the table. The services that it calls (tenancy, authz, task)
 // validate the request, write the audit entry and return the errors that package apierror maps to statuses.
 //
 // To add an endpoint, write its function in the file of its resource, list it in [Routes], describe it in
@@ -55,15 +55,16 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodPost, Pattern: "/admin/apps", Query: []string{"dry_run"}, Serve: mutation.NewHandler(apps.createApp), Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps", Query: []string{"status", "page_size", "page_token"}, Serve: apps.handleListApps},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}", Serve: apps.handleGetApp},
-		{Method: http.MethodPut, Pattern: "/admin/apps/{app}", Query: []string{"dry_run"}, Serve: mutation.NewHandler(apps.updateApp), Idempotent: true},
-		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}", Serve: mutation.NewHandler(apps.deleteApp), Idempotent: true},
-		{Method: http.MethodPost, Pattern: "/admin/apps/{app}:suspend", Serve: mutation.NewHandler(apps.suspendApp), Idempotent: true},
-		{Method: http.MethodPost, Pattern: "/admin/apps/{app}:resume", Serve: mutation.NewHandler(apps.resumeApp), Idempotent: true},
+		{Method: http.MethodPut, Pattern: "/admin/apps/{app}", Query: []string{"dry_run"}, Serve: mutation.NewGuardedHandler(apps.replaceApp), Idempotent: true},
+		{Method: http.MethodPatch, Pattern: "/admin/apps/{app}", Query: []string{"dry_run"}, Serve: mutation.NewGuardedHandler(apps.patchApp), Idempotent: true},
+		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}", Serve: mutation.NewGuardedHandler(apps.deleteApp), Idempotent: true},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}:suspend", Serve: mutation.NewGuardedHandler(apps.suspendApp), Idempotent: true},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}:resume", Serve: mutation.NewGuardedHandler(apps.resumeApp), Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/revisions", Serve: revisions.handleListRevisions},
-		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/revisions/{revision}:restore", Serve: mutation.NewHandler(revisions.restoreRevision), Idempotent: true},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/revisions/{revision}:restore", Serve: mutation.NewGuardedHandler(revisions.restoreRevision), Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/secrets", Serve: secrets.handleListSecrets},
-		{Method: http.MethodPut, Pattern: "/admin/apps/{app}/secrets/{name}", Serve: mutation.NewHandler(secrets.setSecret), Idempotent: true},
-		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/secrets/{name}", Serve: mutation.NewHandler(secrets.deleteSecret), Idempotent: true},
+		{Method: http.MethodPut, Pattern: "/admin/apps/{app}/secrets/{name}", Serve: mutation.NewGuardedHandler(secrets.setSecret), Idempotent: true},
+		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/secrets/{name}", Serve: mutation.NewGuardedHandler(secrets.deleteSecret), Idempotent: true},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tokens", Serve: mutation.NewHandler(tokens.mintToken), Idempotent: true},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tokens:revoke", Serve: mutation.NewHandler(tokens.revokeTokens), Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/keys", Serve: keys.handleListAPIKeys},

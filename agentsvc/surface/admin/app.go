@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
@@ -39,29 +38,30 @@ func (h appHandler) createApp(ctx context.Context, o *mutation.Request) (mutatio
 		Name: b.Name, DisplayName: b.DisplayName, Config: b.Config, Secrets: b.Secrets, Grants: b.Grants, Plan: b.Plan, Limits: b.Limits.toChange(), Labels: b.Labels,
 		Auth: tenancy.IssuerConfig(b.Auth),
 	}, o.DryRun)
-	out := newAppResult(app)
-	// A dry run has created nothing, so it answers 200.
-	if !o.DryRun {
-		out.Status = http.StatusCreated
+	// A dry run has created nothing that an id or an ETag could identify, so it answers 200.
+	if o.DryRun {
+		body := newAppBody(app)
+		body.ID, body.ETag = "", ""
+		return mutation.Result{Status: http.StatusOK, Body: body}, err
 	}
+	out := newAppResult(app)
+	out.Status = http.StatusCreated
 	return out, err
 }
 
-// updateApp answers PUT /admin/apps/{app}. Members that are left out stay unchanged; with If-Match the change is
-// only made if that revision is still current (412 otherwise).
-func (h appHandler) updateApp(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
-	var b updateBody
+// replaceApp answers PUT /admin/apps/{app}: members that are left out are cleared, except secrets, which no answer has and
+// which are added to the stored ones.
+func (h appHandler) replaceApp(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
+	var b settingsBody
 	if err := o.DecodeBody(&b, false); err != nil {
 		return mutation.Result{}, err
 	}
-	revision, err := parseIfMatch(o.HTTP)
-	if err != nil {
-		return mutation.Result{}, err
+	if b.Config == nil {
+		return mutation.Result{}, agentsvc.NewInvalidError("config", "is missing: PUT replaces the whole app, PATCH changes a part of it")
 	}
-	app, err := h.apps.UpdateApp(ctx, o.Actor, o.AppName(), tenancy.AppChange{
-		DisplayName: b.DisplayName, Config: b.Config, Secrets: b.Secrets, Grants: b.Grants, Plan: b.Plan, Limits: b.Limits.toChange(), Labels: b.Labels,
-		Auth: b.Auth.toChange(), IfRevision: revision,
-	}, o.DryRun)
+	change := b.toChange()
+	change.IfMatch = o.IfMatch
+	app, err := h.apps.UpdateApp(ctx, o.Actor, o.AppName(), change, o.DryRun)
 	return newAppResult(app), err
 }
 
@@ -69,7 +69,7 @@ func (h appHandler) updateApp(ctx context.Context, o *mutation.Request) (mutatio
 // ledger remain. If the deletion takes longer than the request may last, it continues in the background and the
 // request can be repeated.
 func (h appHandler) deleteApp(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
-	return mutation.Result{Status: http.StatusNoContent}, h.apps.DeleteApp(ctx, o.Actor, o.AppName())
+	return mutation.Result{Status: http.StatusNoContent}, h.apps.DeleteApp(ctx, o.Actor, o.AppName(), o.IfMatch...)
 }
 
 // suspendApp makes an app refuse every request until it is resumed.
@@ -83,12 +83,12 @@ func (h appHandler) resumeApp(ctx context.Context, o *mutation.Request) (mutatio
 }
 
 // setAppStatus calls to with the reason of the optional body, which goes to the audit trail.
-func (h appHandler) setAppStatus(ctx context.Context, o *mutation.Request, to func(ctx context.Context, actor audit.Actor, name, reason string) (tenancy.App, error)) (mutation.Result, error) {
+func (h appHandler) setAppStatus(ctx context.Context, o *mutation.Request, to func(ctx context.Context, actor audit.Actor, name, reason string, ifMatch ...string) (tenancy.App, error)) (mutation.Result, error) {
 	var b reasonBody
 	if err := o.DecodeBody(&b, true); err != nil {
 		return mutation.Result{}, err
 	}
-	app, err := to(ctx, o.Actor, o.AppName(), b.Reason)
+	app, err := to(ctx, o.Actor, o.AppName(), b.Reason, o.IfMatch...)
 	return newAppResult(app), err
 }
 
@@ -99,28 +99,30 @@ func (h revisionHandler) restoreRevision(ctx context.Context, o *mutation.Reques
 	if err != nil {
 		return mutation.Result{}, agentsvc.NewInvalidError("revision", "must be the number of a revision")
 	}
-	app, err := h.apps.Revisions.Restore(ctx, o.Actor, o.AppName(), n)
+	app, err := h.apps.Revisions.Restore(ctx, o.Actor, o.AppName(), n, o.IfMatch...)
 	return newAppResult(app), err
 }
 
 // newAppResult returns the response for an app. On an error of the service app is zero and the result is not used.
 func newAppResult(app tenancy.App) mutation.Result {
-	return mutation.Result{Status: http.StatusOK, Body: newAppBody(app), AppID: app.ID, Revision: app.Revision}
+	return mutation.Result{Status: http.StatusOK, Body: newAppBody(app), AppID: app.ID, Tag: app.Tag()}
 }
 
-// handleGetApp answers with an app and its configuration, in which secrets are masked. For the default app it adds
-// the keys of its file that await a restart.
+// handleGetApp answers with an app and its configuration, in which secrets are masked, or for a client that accepts YAML
+// with the text of the configuration. For the default app it adds the keys of its file that await a restart.
 func (h appHandler) handleGetApp(w http.ResponseWriter, r *http.Request) error {
 	app, err := h.apps.LoadApp(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
 		return err
 	}
-	out := newAppBody(app)
-	// Only the default app has a file; the answer is that of this process.
-	if app.ID == tenancy.DefaultID && h.restartKeys != nil {
-		out.AwaitsRestart = h.restartKeys()
-	}
-	return mutation.Result{Status: http.StatusOK, Body: out, Revision: app.Revision}.WriteResult(w)
+	return mutation.WriteConfig(w, r, app.Tag(), app.Config.Text, func() error {
+		out := newAppBody(app)
+		// Only the default app has a file; the answer is that of this process.
+		if app.ID == tenancy.DefaultID && h.restartKeys != nil {
+			out.AwaitsRestart = h.restartKeys()
+		}
+		return response.WriteJSON(w, http.StatusOK, out)
+	})
 }
 
 // handleListApps answers with a page of apps without their configurations.
@@ -137,7 +139,7 @@ func (h appHandler) handleListApps(w http.ResponseWriter, r *http.Request) error
 	out := appList{Apps: make([]appBody, len(page.Apps)), NextPageToken: page.Next, TotalSize: page.Total}
 	for i, app := range page.Apps {
 		// A page of configurations would be large.
-		app.Config = nil
+		app.Config = tenancy.MaskedConfig{}
 		out.Apps[i] = newAppBody(app)
 	}
 	return response.WriteJSON(w, http.StatusOK, out)
@@ -154,18 +156,4 @@ func (h revisionHandler) handleListRevisions(w http.ResponseWriter, r *http.Requ
 		out[i] = revisionBody{v.Number, v.Actor, encode.FormatOptionalTime(v.CreatedAt), v.Current}
 	}
 	return response.WriteJSON(w, http.StatusOK, map[string]any{"revisions": out})
-}
-
-// parseIfMatch returns the revision that If-Match requires, 0 for any. Weak and multiple tags are refused, since
-// only the current revision could match.
-func parseIfMatch(r *http.Request) (int64, error) {
-	tag := strings.TrimSpace(r.Header.Get("If-Match"))
-	if tag == "" || tag == "*" {
-		return 0, nil
-	}
-	n, err := strconv.ParseInt(strings.Trim(tag, `"`), 10, 64)
-	if err != nil || n < 1 {
-		return 0, agentsvc.NewInvalidError("If-Match", `must be a revision, such as "3"`)
-	}
-	return n, nil
 }

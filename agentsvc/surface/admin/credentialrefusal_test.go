@@ -42,7 +42,7 @@ func TestPrivateIssuer(t *testing.T) {
 	h.CreateApp(t, "acme", "llms: {m: {provider: scripted}}\nagents: {a: {llm: m}}")
 	sendPut := func(at string, grants ...string) int {
 		body := map[string]any{"auth": map[string]any{"issuer": "https://login.example", "jwks_url": at, "audience": "agents"}, "grants": append([]string{}, grants...)}
-		resp, _ := h.Do(t, http.MethodPut, "/admin/apps/acme", surfacetest.Secret, body)
+		resp, _ := h.Do(t, http.MethodPatch, "/admin/apps/acme", surfacetest.Secret, body)
 		return resp.StatusCode
 	}
 	for _, at := range []string{"https://127.0.0.1/jwks", "https://10.1.2.3:8443/jwks", "https://[::1]/jwks", "https://[::ffff:192.168.0.1]/jwks", "https://localhost/jwks", "https://169.254.1.1/jwks"} {

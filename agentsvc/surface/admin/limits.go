@@ -37,6 +37,25 @@ func (l limitsRequest) toChange() tenancy.LimitsChange {
 	return c
 }
 
+// toReplacement returns the change that sets all limits: those of missing members to their defaults.
+func (l limitsRequest) toReplacement() tenancy.LimitsChange {
+	c := l.toChange()
+	for _, n := range []**int64{&c.Weight, &c.MaxConcurrentTasks, &c.QueueDepth} {
+		if *n == nil {
+			*n = new(int64)
+		}
+	}
+	if c.Rates == nil {
+		c.Rates = []tenancy.Rate{}
+	}
+	return c
+}
+
+// newLimitsRequest returns the app's own limits as a request sets them.
+func newLimitsRequest(l tenancy.Limits) limitsRequest {
+	return limitsRequest{Weight: &l.Weight, MaxConcurrentTasks: &l.MaxConcurrentTasks, QueueDepth: &l.QueueDepth, Rates: newLimitsBody(l).Rates}
+}
+
 // newLimitsBody returns limits as responses show them; the list of rates is never null.
 func newLimitsBody(l tenancy.Limits) limitsBody {
 	b := limitsBody{Weight: l.Weight, MaxConcurrentTasks: l.MaxConcurrentTasks, QueueDepth: l.QueueDepth, Rates: make([]rateBody, len(l.Rates))}

@@ -34,7 +34,7 @@ func TestNamesThatAreNot(t *testing.T) {
 	const there = "there are clerk, cook"
 	sendAdmin(400, there, http.MethodPost, "/admin/apps", m{"name": "acme", "config": config, "limits": rates("cok")})
 	sendAdmin(201, "", http.MethodPost, "/admin/apps", m{"name": "acme", "config": config, "limits": rates("cook")})
-	sendAdmin(400, "limits.rate[1].agent: there is no agent \\\"cok\\\"", http.MethodPut, "/admin/apps/acme", m{"limits": rates("cook", "cok")})
+	sendAdmin(400, "limits.rate[1].agent: there is no agent \\\"cok\\\"", http.MethodPatch, "/admin/apps/acme", m{"limits": rates("cook", "cok")})
 	sendAdmin(400, there, http.MethodPost, "/admin/apps/acme/keys", m{"name": "k", "scope": "tasks:read agents:call:cok"})
 	var key struct{ ID string }
 	if err := json.Unmarshal([]byte(sendAdmin(201, "", http.MethodPost, "/admin/apps/acme/keys", m{"name": "k", "scope": "agents:call:cook"})), &key); err != nil {
@@ -54,6 +54,6 @@ func TestNamesThatAreNot(t *testing.T) {
 	budget(400, "scope.key", "globex", m{"key": key.ID})
 	sendAdmin(400, "scope.key", http.MethodPost, "/admin/budgets", m{"name": "all", "scope": m{"key": "nosuch"}, "unit": "calls", "amount": 5, "window": "day"})
 
-	sendAdmin(200, "", http.MethodPut, "/admin/apps/acme", m{"config": strings.Replace(config, ", cook: {llm: m}", "", 1)})
-	sendAdmin(200, `"agent":"cook"`, http.MethodPut, "/admin/apps/acme", m{"limits": rates("clerk", "cook")})
+	sendAdmin(200, "", http.MethodPatch, "/admin/apps/acme", m{"config": strings.Replace(config, ", cook: {llm: m}", "", 1)})
+	sendAdmin(200, `"agent":"cook"`, http.MethodPatch, "/admin/apps/acme", m{"limits": rates("clerk", "cook")})
 }

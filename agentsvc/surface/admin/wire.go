@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"strconv"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface/encode"
@@ -17,10 +18,14 @@ type (
 	// createBody is the body of POST /admin/apps.
 	createBody struct {
 		Name string `json:"name"`
+		settingsBody
+	}
+	// settingsBody is what the operator sets of an app: the body of PUT /admin/apps/{app}.
+	settingsBody struct {
 		// Config is checked as a whole before anything is stored; problems are reported with line and column.
-		Config document `json:"config"`
+		Config document `json:"config,omitempty"`
 		// Secrets are stored encrypted; the configuration refers to them as ${NAME}.
-		Secrets     map[string]string `json:"secrets"`
+		Secrets     map[string]string `json:"secrets,omitempty"`
 		DisplayName string            `json:"display_name"`
 		Labels      map[string]string `json:"labels"`
 		// Grants allow host resources, such as folders or commands, that a tenant's configuration may not use
@@ -31,22 +36,8 @@ type (
 
 		// Limits hold the operator's limits; nil members keep the plan's values or the defaults.
 		Limits limitsRequest `json:"limits"`
-		// Auth is a token issuer of the app's own, in addition to the built-in one.
+		// Auth is a token issuer of the app's own, in addition to the built-in one; the zero value = none.
 		Auth issuerBody `json:"auth"`
-	}
-	// updateBody is the body of PUT /admin/apps/{app}. A member that is left out stays unchanged. Secrets are added
-	// to the stored ones; Config, Labels and Grants replace what was there.
-	updateBody struct {
-		Config      document          `json:"config"`
-		Secrets     map[string]string `json:"secrets"`
-		DisplayName *string           `json:"display_name"`
-		Labels      map[string]string `json:"labels"`
-		Grants      grant.List        `json:"grants"`
-		// Plan is a pointer because "" takes the app off its plan.
-		Plan *string `json:"plan"`
-
-		Limits limitsRequest `json:"limits"`
-		Auth   authField     `json:"auth"`
 	}
 
 	// reasonBody is the optional body of suspend and resume; the reason goes to the audit trail.
@@ -99,16 +90,20 @@ type (
 	// appBody is an app. Config is only in answers about one app, and secrets in it are masked. Auth is the app's
 	// own issuer.
 	appBody struct {
+		// ID never changes. Audit entries have it as app_id. It is missing in a dry run of a creation.
+		ID          string `json:"id,omitempty"`
 		Name        string `json:"name"`
 		DisplayName string `json:"display_name"`
 		// Status is active, suspended or deleting.
 		Status string `json:"status"`
-		// Revision is the number of the current configuration; it is also the ETag.
+		// Revision is the number of the current configuration.
 		Revision int64 `json:"revision"`
-		// Config is the current configuration as JSON, whatever form it was sent in.
-		Config map[string]any `json:"config,omitempty"`
-		Grants grant.List     `json:"grants"`
-		Plan   string         `json:"plan"`
+		// ETag is the tag of the whole record, for If-Match.
+		ETag string `json:"etag,omitempty"`
+		// Config is the current configuration as JSON, whatever form it was sent in, in the order of its text.
+		Config json.RawMessage `json:"config,omitempty"`
+		Grants grant.List      `json:"grants"`
+		Plan   string          `json:"plan"`
 		// Limits are the effective ones, see limitsBody.
 		Limits limitsBody `json:"limits"`
 		// Auth is missing if the app has no issuer of its own.
@@ -120,6 +115,16 @@ type (
 		// AwaitsRestart lists the keys of the default app's file that were changed and act only after a restart of
 		// the process.
 		AwaitsRestart []string `json:"awaits_restart,omitempty"`
+		// Warnings are what the configuration asks for and does not get, in answers to what checks it.
+		Warnings []warningBody `json:"warnings,omitempty"`
+	}
+	// warningBody is a place of a configuration that has no effect, or another one. Its fields are those of
+	// tenancy.Warning in the same order.
+	warningBody struct {
+		Path    string `json:"path"`
+		Line    int    `json:"line"`
+		Column  int    `json:"column"`
+		Message string `json:"message"`
 	}
 	// limitsBody holds the effective limits: those of the app, else of its plan, else the defaults.
 	limitsBody struct {
@@ -357,39 +362,33 @@ func (d *document) UnmarshalJSON(raw []byte) error {
 	return agentsvc.NewInvalidError("config", "must be an object, or a text that holds YAML")
 }
 
-// authField is the member auth of a change. It distinguishes three cases: not given (unchanged), null (the issuer
-// is removed) and an object (it is set).
-type authField struct {
-	given bool // the member is present
-	auth  issuerBody
-}
-
-// UnmarshalJSON is only called if the member is present; null sets the zero issuer.
-func (f *authField) UnmarshalJSON(raw []byte) error {
-	f.given, f.auth = true, issuerBody{}
-	if bytes.Equal(raw, []byte("null")) {
-		return nil
+// toChange returns the change that replaces all settings of an app. Secrets are added to the stored ones.
+func (b *settingsBody) toChange() tenancy.AppChange {
+	c := tenancy.AppChange{
+		Config: b.Config, Secrets: b.Secrets, DisplayName: &b.DisplayName, Labels: b.Labels, Grants: b.Grants, Plan: &b.Plan, Limits: b.Limits.toReplacement(),
+		Auth: (*tenancy.IssuerConfig)(&b.Auth),
 	}
-	return f.auth.UnmarshalJSON(raw)
-}
-
-// toChange returns nil for no change, else the issuer; the zero one removes it.
-func (f *authField) toChange() *tenancy.IssuerConfig {
-	if !f.given {
-		return nil
+	// nil would leave them as they are.
+	if c.Labels == nil {
+		c.Labels = map[string]string{}
 	}
-	auth := tenancy.IssuerConfig(f.auth)
-	return &auth
+	if c.Grants == nil {
+		c.Grants = grant.List{}
+	}
+	return c
 }
 
 // newAppBody returns an app as responses show it; lists and maps are never null.
 func newAppBody(a tenancy.App) appBody {
 	b := appBody{
-		Name: a.Name, DisplayName: a.DisplayName, Status: string(a.Status), Revision: a.Revision, Config: a.Config,
+		ID: string(a.ID), Name: a.Name, DisplayName: a.DisplayName, Status: string(a.Status), Revision: a.Revision, ETag: strconv.Quote(a.Tag()), Config: a.Config.JSON,
 		Grants: append(grant.List{}, a.Grants...), Plan: a.Plan, Limits: newLimitsBody(a.EffectiveLimits()), Labels: map[string]string{},
 		CreatedAt: encode.FormatOptionalTime(a.CreatedAt), UpdatedAt: encode.FormatOptionalTime(a.UpdatedAt),
 	}
 	maps.Copy(b.Labels, a.Labels)
+	for _, w := range a.Config.Warnings {
+		b.Warnings = append(b.Warnings, warningBody(w))
+	}
 	if a.Auth != (tenancy.IssuerConfig{}) {
 		auth := issuerBody(a.Auth)
 		b.Auth = &auth

@@ -34,7 +34,7 @@ func (h budgetHandler) checkScope(ctx context.Context, app tenancy.App, s budget
 			return err
 		}
 	}
-	models, all := listModels(app.Config)
+	models, all := listModels(app.Config.Decode())
 	// The same matching as for calls (budget.Scope), so that this check and the budget agree.
 	fits := func(m string) bool {
 		provider, name, _ := strings.Cut(m, "/")

@@ -48,7 +48,7 @@ func TestInvoicesByID(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.CreateApp(t, "acme", "llms: {m: {provider: scripted}}\nagents: {clerk: {llm: m}}")
-	sendAdmin(200, &struct{}{}, http.MethodPut, "/admin/apps/acme", map[string]any{"plan": "berlin"})
+	sendAdmin(200, &struct{}{}, http.MethodPatch, "/admin/apps/acme", map[string]any{"plan": "berlin"})
 	app, err := h.Apps.LoadApp(ctx, "acme")
 	if err != nil {
 		t.Fatal(err)

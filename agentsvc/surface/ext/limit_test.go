@@ -47,7 +47,7 @@ rate_limiting:
 func newLimitedFixture(t *testing.T, scope, backend, limits string) (h *surfacetest.Fixture, alice, bob testCaller) {
 	t.Helper()
 	h = surfacetest.New(t, surfacetest.Options{}, func(h *surfacetest.Fixture) []surface.Route {
-		return slices.Concat(ext.Routes(ext.Options{}), tenantapi.Routes(), admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.Issuer, DB: h.DB, DeadLetters: h.DeadLetters}))
+		return slices.Concat(ext.Routes(ext.Options{}), tenantapi.Routes(h.Apps), admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.Issuer, DB: h.DB, DeadLetters: h.DeadLetters}))
 	})
 	for _, name := range []string{"alice", "bob"} {
 		h.CreateApp(t, name, fmt.Sprintf(limitedConfig, scope, backend, limits))
@@ -283,7 +283,7 @@ func TestOperatorsLimits(t *testing.T) {
 	}
 	setRate := func(rate string) {
 		t.Helper()
-		if resp, body := h.Do(t, http.MethodPut, "/admin/apps/carol", surfacetest.Secret, `{"limits": {"rate": `+rate+`}}`); resp.StatusCode != 200 {
+		if resp, body := h.Do(t, http.MethodPatch, "/admin/apps/carol", surfacetest.Secret, `{"limits": {"rate": `+rate+`}}`); resp.StatusCode != 200 {
 			t.Fatalf("%d %s", resp.StatusCode, body)
 		}
 	}
@@ -336,7 +336,7 @@ func TestOperatorsLimitsAreChecked(t *testing.T) {
 		{rate(`"per": "agent", "agent": "a b"`), "limits.rate[0].agent"},
 		{rate(`"per": "app"`) + "," + rate(`"per": "app", "limit": 2`), "limits.rate[1]"},
 	} {
-		resp, body := h.Do(t, http.MethodPut, "/admin/apps/alice", surfacetest.Secret, `{"limits": {"rate": [`+tt.rate+`]}}`)
+		resp, body := h.Do(t, http.MethodPatch, "/admin/apps/alice", surfacetest.Secret, `{"limits": {"rate": [`+tt.rate+`]}}`)
 		if resp.StatusCode != 400 || !strings.Contains(body, `"field":"`+tt.field+`"`) {
 			t.Errorf("%s is answered %d %s; want 400 and %s", tt.rate, resp.StatusCode, body, tt.field)
 		}

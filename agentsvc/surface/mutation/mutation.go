@@ -1,5 +1,6 @@
 // Package mutation is how the admin API carries out a request that changes something: [NewHandler] reads its body and
-// its dry_run, calls the endpoint's function and writes its [Result] with status, ETag and body.
+// its dry_run, calls the endpoint's function and writes its [Result] with status, ETag and body. The conditions of
+// requests ([ParseIfMatch]) and the forms of a configuration ([WriteConfig]) are also those of the tenant API.
 package mutation
 
 import (
@@ -25,6 +26,8 @@ type Request struct {
 	body  []byte // the whole request body, "" = none
 	// DryRun says to validate and answer as if the change were made, without writing anything.
 	DryRun bool
+	// IfMatch are the tags of the header If-Match, see [ParseIfMatch].
+	IfMatch []string
 }
 
 // AppName returns the path parameter app, "" on routes without one.
@@ -38,9 +41,9 @@ func (r *Request) DecodeBody(v any, optional bool) error {
 	return decode.JSON(r.body, v, true)
 }
 
-// parseDryRun returns the query parameter dry_run. Only the routes that list it in Query can have it.
-func (r *Request) parseDryRun() (bool, error) {
-	switch r.HTTP.URL.Query().Get("dry_run") {
+// ParseDryRun returns the query parameter dry_run. Only the routes that list it in Query can have it.
+func ParseDryRun(r *http.Request) (bool, error) {
+	switch r.URL.Query().Get("dry_run") {
 	case "", "false":
 		return false, nil
 	case "true":
@@ -59,21 +62,37 @@ type Result struct {
 	ReplayBody any
 	// AppID is the app that the response describes; the stored response is deleted together with that app. "" =
 	// none.
-	AppID    db.ID
-	Revision int64 // sent as ETag; 0 = no ETag
+	AppID db.ID
+	Tag   string // sent as ETag; "" = no ETag
 }
 
 // NewHandler returns the HTTP handler of a mutation. The route must be of kind Admin and Idempotent:
 // package surface then claims the Idempotency-Key before the handler runs and stores its response for repetitions.
 // A mutation that returns an error is not stored, so the request may be sent again under the same key.
+//
+// It refuses If-Match: a condition that is not checked must not seem to hold. [NewGuardedHandler] is for the mutations
+// that check it.
 func NewHandler(do func(ctx context.Context, o *Request) (Result, error)) surface.Handler {
+	return NewGuardedHandler(func(ctx context.Context, o *Request) (Result, error) {
+		if o.IfMatch != nil {
+			return Result{}, agentsvc.NewInvalidError("If-Match", "is not supported here: leave it out")
+		}
+		return do(ctx, o)
+	})
+}
+
+// NewGuardedHandler is [NewHandler] for a mutation that is only made in a state of [Request].IfMatch.
+func NewGuardedHandler(do func(ctx context.Context, o *Request) (Result, error)) surface.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		o := &Request{HTTP: r, Actor: surface.ActorOf(r)}
 		var err error
 		if o.body, err = surface.ReadBody(r); err != nil {
 			return err
 		}
-		if o.DryRun, err = o.parseDryRun(); err != nil {
+		if o.DryRun, err = ParseDryRun(r); err != nil {
+			return err
+		}
+		if o.IfMatch, err = ParseIfMatch(r); err != nil {
 			return err
 		}
 		out, err := do(r.Context(), o)
@@ -88,10 +107,10 @@ func NewHandler(do func(ctx context.Context, o *Request) (Result, error)) surfac
 	}
 }
 
-// WriteResult writes the response with the revision as a strong ETag, which clients return in If-Match.
+// WriteResult writes the response with its tag as a strong ETag, which clients return in If-Match.
 func (r Result) WriteResult(w http.ResponseWriter) error {
-	if r.Revision > 0 {
-		w.Header().Set("ETag", strconv.Quote(strconv.FormatInt(r.Revision, 10)))
+	if r.Tag != "" {
+		w.Header().Set("ETag", strconv.Quote(r.Tag))
 	}
 	if r.Body == nil {
 		w.WriteHeader(r.Status)

@@ -43,7 +43,7 @@ var descriptionsJSON []byte
 // descriptions is the content of descriptions.json.
 type descriptions struct {
 	Operations map[string]description `json:"operations"` // by "METHOD pattern"
-	Parameters map[string]string      `json:"parameters"` // descriptions of path and query parameters, by name
+	Parameters map[string]string      `json:"parameters"` // descriptions of parameters and headers, by name
 	// Schemas are copied unchanged into components/schemas of the document.
 	Schemas map[string]json.RawMessage `json:"schemas"`
 }
@@ -55,11 +55,14 @@ type description struct {
 	// Answer is the schema of the response under Status (0 = 200) and the statuses of Also.
 	Answer string `json:"answer"`
 	// Refused is the schema of 400 and 404 where it is not the common one.
-	Refused string   `json:"refused"`
-	Body    string   `json:"body"`
-	Query   []string `json:"query"`
-	Status  int      `json:"status"`
-	Also    []int    `json:"also"`
+	Refused string `json:"refused"`
+	Body    string `json:"body"`
+	// BodyKind is a media type, other than JSON, that the body may have.
+	BodyKind string   `json:"body_kind"`
+	Query    []string `json:"query"`
+	Headers  []string `json:"headers"`
+	Status   int      `json:"status"`
+	Also     []int    `json:"also"`
 	// Empty is the status of the response to a JSON-RPC notification, 0 = the operation has none.
 	Empty int `json:"empty"`
 	// Kind is the media type of a response that is not JSON, or of a stream that the response may be instead.
@@ -127,6 +130,9 @@ func (d descriptions) newOperation(r surface.Route, operationDescription descrip
 	for _, name := range operationDescription.Query {
 		params = append(params, d.newParameter("query", name, false))
 	}
+	for _, name := range operationDescription.Headers {
+		params = append(params, d.newParameter("header", name, false))
+	}
 	if r.Idempotent {
 		params = append(params, jsonObject{
 			"name": "Idempotency-Key", "in": "header", "schema": jsonObject{"type": "string"}, "description": "Under one key the request takes effect once.",
@@ -136,12 +142,16 @@ func (d descriptions) newOperation(r surface.Route, operationDescription descrip
 		op["parameters"] = params
 	}
 	if operationDescription.Body != "" {
-		op["requestBody"] = jsonObject{"content": jsonObject{"application/json": jsonObject{"schema": schemaRef(operationDescription.Body)}}}
+		content := jsonObject{"application/json": jsonObject{"schema": schemaRef(operationDescription.Body)}}
+		if operationDescription.BodyKind != "" {
+			content[operationDescription.BodyKind] = jsonObject{"schema": jsonObject{"type": "string"}}
+		}
+		op["requestBody"] = jsonObject{"content": content}
 	}
 	return op
 }
 
-// newParameter returns a Parameter Object; in is path or query. Path parameters must be marked as required (OpenAPI
+// newParameter returns a Parameter Object; in is path, query or header. Path parameters must be marked as required (OpenAPI
 // 3.1, Parameter Object).
 func (d descriptions) newParameter(in, name string, required bool) jsonObject {
 	p := jsonObject{"name": name, "in": in, "schema": jsonObject{"type": "string"}, "description": d.Parameters[name]}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"stoa/agentsvc/surface/encode"
@@ -18,13 +19,21 @@ func WriteTagged(w http.ResponseWriter, r *http.Request, v any) error {
 		return err
 	}
 	sum := sha256.Sum256(b.Bytes())
-	tag := `"` + hex.EncodeToString(sum[:16]) + `"`
+	if WriteNotModified(w, r, hex.EncodeToString(sum[:16])) {
+		return nil
+	}
+	return writeBody(w, jsonMediaType, http.StatusOK, b.Bytes())
+}
+
+// WriteNotModified sets the ETag of a response. If the client has what tag identifies, it answers 304 and reports true.
+func WriteNotModified(w http.ResponseWriter, r *http.Request, tag string) bool {
+	tag = strconv.Quote(tag)
 	w.Header()["Etag"] = []string{tag}
 	for has := range strings.SplitSeq(strings.Join(r.Header.Values("If-None-Match"), ","), ",") {
 		if has = strings.TrimPrefix(strings.TrimSpace(has), "W/"); has == tag || has == "*" {
 			w.WriteHeader(http.StatusNotModified)
-			return nil
+			return true
 		}
 	}
-	return writeBody(w, jsonMediaType, http.StatusOK, b.Bytes())
+	return false
 }

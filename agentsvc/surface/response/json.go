@@ -48,6 +48,11 @@ func (l *lineWriter) Write(line []byte) (int, error) {
 	return len(line), writeBody(l.w, l.kind, l.status, line)
 }
 
+// WriteYAML writes a text of YAML as the response.
+func WriteYAML(w http.ResponseWriter, text []byte) error {
+	return writeBody(w, yamlMediaType, http.StatusOK, text)
+}
+
 // WriteEncoded writes a body that is already JSON as the response.
 func WriteEncoded(w http.ResponseWriter, body []byte) error {
 	return writeBody(w, jsonMediaType, http.StatusOK, body)
@@ -103,4 +108,8 @@ func WritePieces(w http.ResponseWriter, b []byte) {
 	}
 }
 
-var jsonMediaType = []string{"application/json"}
+// The media types of responses, as header values.
+var (
+	jsonMediaType = []string{"application/json"}
+	yamlMediaType = []string{"application/yaml"} // RFC 9512
+)

@@ -113,11 +113,17 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	shared.Workers = h.Workers
 	must(t, h.Workers.Open(t.Context(), true))
 	h.Apps = tenancy.New(h.DB, keys, bus, tenancy.Options{
-		CheckConfig: func(_ context.Context, src []byte, grants grant.List, _ string, secret func(string) (string, bool)) error {
-			_, err := parseConfig(src, grants, secret)
-			return err
+		CheckConfig: func(_ context.Context, src []byte, grants grant.List, _ string, secret func(string) (string, bool)) (warnings []tenancy.Warning, err error) {
+			cfg, err := parseConfig(src, grants, secret)
+			if err != nil {
+				return nil, err
+			}
+			for _, w := range cfg.Warnings() {
+				warnings = append(warnings, tenancy.Warning{Path: w.Path, Line: w.Line, Column: w.Column, Message: w.Message})
+			}
+			return warnings, nil
 		},
-		DecodeConfig: document.Decode, MaskConfig: redact.MaskSecrets, RestoreMasked: redact.RestoreSecrets, FlattenConfig: config.LeafValues, Log: log,
+		DecodeConfig: document.Decode, MaskConfig: redact.MaskText, RestoreMasked: redact.RestoreText, FlattenConfig: config.LeafValues, Log: log,
 	})
 	h.Issuer, err = authz.OpenIssuer(t.Context(), h.DB, keys, authz.IssuerOptions{Log: log})
 	must(t, err)

@@ -1,5 +1,5 @@
-// Package tenantapi implements the endpoints of an app's users and operators about the app's data: the tasks of all
-// agents, decisions on tool calls, checkpoints, notifications, memories and credentials.
+// Package tenantapi implements the endpoints of an app's users, developers and operators about the app's data: the tasks
+// of all agents, decisions on tool calls, checkpoints, notifications, memories, credentials and the configuration.
 //
 // [Routes] is the table of endpoints. Package surface resolves the app from the caller's credential, and the handler
 // asks [surface.Request] which tasks or users the caller may act on. Request and response types are in wire.go.
@@ -11,10 +11,12 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/authz"
+	"stoa/tenancy"
 )
 
-// Routes returns the endpoints.
-func Routes() []surface.Route {
+// Routes returns the endpoints; apps has the configurations.
+func Routes(apps *tenancy.Service) []surface.Route {
+	configs := newConfigHandler(apps)
 	routes := []surface.Route{
 		{Method: http.MethodGet, Pattern: "/tasks", Query: []string{"agent", "context_id", "status", "page_size", "page_token"}, Serve: handleListTasks},
 		{Method: http.MethodGet, Pattern: "/memories", Query: []string{"user", "issuer", "page_size", "page_token"}, Serve: handleListMemories},
@@ -28,6 +30,9 @@ func Routes() []surface.Route {
 		// handler runs.
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/approve", Scope: authz.TasksApprove, Serve: newDecisionHandler(agentsvc.OutcomeApproved), Idempotent: true},
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/reject", Scope: authz.TasksApprove, Serve: newDecisionHandler(agentsvc.OutcomeRejected), Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/config", Scope: authz.ConfigRead, Query: []string{}, Serve: configs.handleGetConfig},
+		{Method: http.MethodPut, Pattern: "/config", Scope: authz.ConfigWrite, Query: []string{"dry_run"}, Serve: configs.handlePutConfig, Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/config/revisions", Scope: authz.ConfigRead, Query: []string{}, Serve: configs.handleListConfigRevisions},
 	}
 	for i := range routes {
 		routes[i].Kind = surface.Tenant

@@ -84,3 +84,32 @@ type taskList struct {
 	NextPageToken string              `json:"next_page_token"`
 	TotalSize     int                 `json:"total_size"`
 }
+
+// savedConfig is the answer to a configuration that was saved, or with dry_run checked: the revision it is, or would be.
+type savedConfig struct {
+	Revision int64           `json:"revision"`
+	Warnings []configWarning `json:"warnings"`
+}
+
+// configWarning is what a configuration asks for and does not get. Its fields are those of tenancy.Warning in the same
+// order.
+type configWarning struct {
+	Path    string `json:"path"`
+	Line    int    `json:"line"`
+	Column  int    `json:"column"`
+	Message string `json:"message"`
+}
+
+// configRevision is a stored configuration, without its content.
+type configRevision struct {
+	Revision int64 `json:"revision"`
+	// Actor made the change that created the revision.
+	Actor     string  `json:"actor"`
+	CreatedAt *string `json:"created_at"`
+	// Current marks the revision that new turns run with.
+	Current bool `json:"current"`
+}
+
+type configRevisionList struct {
+	Revisions []configRevision `json:"revisions"`
+}

@@ -67,7 +67,7 @@ func TestF7Budget(t *testing.T) {
 	for _, x := range states {
 		c.createApp(x.name, c.appConfig())
 		rate := map[string]any{"per": "app", "type": "count", "window": "month", "limit": 1 << 30}
-		c.requireNoError(c.nodes[0].adminClient().requestJSON(t.Context(), http.MethodPut, "/admin/apps/"+x.name, map[string]any{"limits": map[string]any{"rate": []any{rate}}}, nil))
+		c.requireNoError(c.nodes[0].adminClient().requestJSON(t.Context(), http.MethodPatch, "/admin/apps/"+x.name, map[string]any{"limits": map[string]any{"rate": []any{rate}}}, nil))
 		c.createBudget(x.name)
 		spent := c.spendBudget(x.name, 0, budgetCalls/3)
 		for _, n := range c.nodes {

@@ -44,7 +44,7 @@ func TestF17Reload(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 2})
 	setConfig := func(config string) error {
-		return c.nodes[1].adminClient().requestJSON(t.Context(), http.MethodPut, "/admin/apps/acme", map[string]any{"config": config}, nil)
+		return c.nodes[1].adminClient().requestJSON(t.Context(), http.MethodPatch, "/admin/apps/acme", map[string]any{"config": config}, nil)
 	}
 	blocked, repeated := c.tools.barriers.blockRequests("held"), c.tools.barriers.blockRequests("killed")
 	first := c.startTaskAt(c.nodes[0], message{text: "record held"})
@@ -131,7 +131,7 @@ func TestF18Suspend(t *testing.T) {
 	for i := range 8 {
 		timed += fmt.Sprintf("  half%d: {llm: script, trigger: {type: schedule, cron: \"30 * * * *\", input: hello tick}}\n", i)
 	}
-	c.requireNoError(c.nodes[0].adminClient().requestJSON(t.Context(), http.MethodPut, "/admin/apps/acme", map[string]any{"config": timed}, nil))
+	c.requireNoError(c.nodes[0].adminClient().requestJSON(t.Context(), http.MethodPatch, "/admin/apps/acme", map[string]any{"config": timed}, nil))
 	c.createApp("globex", timed)
 	neighbour := &client{baseURL: c.nodes[0].baseURL, token: c.createToken("globex", "bob"), http: c.client}
 	_, err := neighbour.sendMessage(t.Context(), message{text: "hi"})

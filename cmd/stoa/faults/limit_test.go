@@ -26,7 +26,7 @@ func TestF7Limits(t *testing.T) {
 	for _, x := range states {
 		c.createApp(x.name, c.appConfig())
 		rate := map[string]any{"per": "app", "type": "count", "window": "month", "limit": limit}
-		c.requireNoError(c.nodes[0].adminClient().requestJSON(c.Context(), http.MethodPut, "/admin/apps/"+x.name, map[string]any{"limits": map[string]any{"rate": []any{rate}}}, nil))
+		c.requireNoError(c.nodes[0].adminClient().requestJSON(c.Context(), http.MethodPatch, "/admin/apps/"+x.name, map[string]any{"limits": map[string]any{"rate": []any{rate}}}, nil))
 		token := c.createToken(x.name, "ana")
 		request := func(n int) (in int, slowest time.Duration) {
 			t.Helper()

@@ -12,7 +12,7 @@ func TestF7Redis(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{nodes: 2, redis: true})
 	rates := []any{map[string]any{"per": "app", "type": "count", "window": "month", "limit": 1 << 30}, map[string]any{"per": "agent", "type": "token", "window": "day", "limit": 1 << 30}}
-	c.requireNoError(c.nodes[0].adminClient().requestJSON(c.Context(), http.MethodPut, "/admin/apps/acme", map[string]any{"limits": map[string]any{"rate": rates}}, nil))
+	c.requireNoError(c.nodes[0].adminClient().requestJSON(c.Context(), http.MethodPatch, "/admin/apps/acme", map[string]any{"limits": map[string]any{"rate": rates}}, nil))
 	budget := map[string]any{"name": "cap", "unit": "calls", "amount": 1 << 30, "window": "month", "hard": true}
 	c.requireNoError(c.nodes[0].adminClient().requestJSON(c.Context(), http.MethodPost, "/admin/apps/acme/budgets", budget, nil))
 	l := &loadGenerator{cluster: c, pickClient: c.randomClient, kinds: append(messageKinds, "slow %s")}

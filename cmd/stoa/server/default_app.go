@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"os"
 	"sync/atomic"
@@ -149,7 +150,13 @@ func checkAppConfig(src []byte, o config.Options, plan string, deps runtime.Depe
 		values = append(values, v)
 		return v, ok
 	}
-	defer func() { err = document.HideValues(err, values) }()
+	defer func() {
+		err = document.HideValues(err, values)
+		var hidden *document.Error
+		if errors.As(document.HideValues(&document.Error{Problems: warnings}, values), &hidden) {
+			warnings = hidden.Problems
+		}
+	}()
 	t := runtime.Tenant{ID: "check", Name: "check", Plan: plan, Grants: o.Grants, PrivateNetwork: o.Grants.Has(grant.PrivateNetwork), DryRun: true}
 	err = config.Check(src, o, func(cfg *config.Config) error {
 		warnings = cfg.Warnings()
@@ -162,11 +169,20 @@ func checkAppConfig(src []byte, o config.Options, plan string, deps runtime.Depe
 }
 
 // newConfigChecker returns the check of tenancy.Options.CheckConfig.
-func newConfigChecker(deps runtime.Dependencies) func(ctx context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) error {
-	return func(_ context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) error {
-		_, err := checkAppConfig(src, config.Options{Lookup: secret, Grants: grants, OperatorKey: lookupEnv}, plan, deps)
-		return err
+func newConfigChecker(deps runtime.Dependencies) func(ctx context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) ([]tenancy.Warning, error) {
+	return func(_ context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) ([]tenancy.Warning, error) {
+		problems, err := checkAppConfig(src, config.Options{Lookup: secret, Grants: grants, OperatorKey: lookupEnv}, plan, deps)
+		return newWarnings(problems), err
 	}
+}
+
+// newWarnings returns the warnings of a configuration as package tenancy knows them.
+func newWarnings(problems []document.Problem) []tenancy.Warning {
+	warnings := make([]tenancy.Warning, len(problems))
+	for i, p := range problems {
+		warnings[i] = tenancy.Warning{Path: p.Path, Line: p.Line, Column: p.Column, Message: p.Message}
+	}
+	return warnings
 }
 
 // tryBuild builds an app from cfg and closes it.

@@ -67,7 +67,7 @@ func openDependencies(ctx context.Context, o Options, s Storage, bus *signal.Bus
 // functions. stale is the age of a heartbeat at which a worker counts as dead.
 func newTenancyOptions(shared runtime.Dependencies, stale time.Duration, verifier *authz.Verifier) tenancy.Options {
 	return tenancy.Options{
-		CheckConfig: newConfigChecker(shared), Guard: shared.FolderGuard, DecodeConfig: document.Decode, MaskConfig: redact.MaskSecrets, RestoreMasked: redact.RestoreSecrets, FlattenConfig: config.LeafValues, Log: shared.Log, CheckPlan: newPlanCheck(shared.Billing),
+		CheckConfig: newConfigChecker(shared), Guard: shared.FolderGuard, DecodeConfig: document.Decode, MaskConfig: redact.MaskText, RestoreMasked: redact.RestoreText, FlattenConfig: config.LeafValues, Log: shared.Log, CheckPlan: newPlanCheck(shared.Billing),
 		// An app cannot claim a pair that the process itself accepts: it would otherwise decide about tokens of the
 		// whole platform.
 		IsReservedIssuer: verifier.IsReserved, CheckHost: func(ctx context.Context, host string, private bool) error {

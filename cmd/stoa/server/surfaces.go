@@ -123,7 +123,7 @@ func (s *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
 		a2a.Routes(a2a.Options{Cards: c.Builder}),
 		openai.Routes(openai.Options{}),
 		mcp.Routes(mcp.Options{}),
-		tenantapi.Routes(),
+		tenantapi.Routes(s.Apps),
 		admin.Routes(admin.Options{Apps: s.Apps, Issuer: s.identity.issuer, Keys: s.identity.apiKeys, DB: s.Storage.DB, InMemoryDB: s.Dependencies.InMemory.DB, DeadLetters: s.Execution.deadLetters, RestartKeys: s.DefaultApp.keysAwaitingRestart}),
 		billingapi.Routes(billingapi.Options{Apps: s.Apps, Keys: s.identity.apiKeys, Billing: s.Dependencies.Billing}),
 		webhook.Routes(deliveries),

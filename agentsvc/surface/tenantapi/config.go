@@ -1,0 +1,131 @@
+package tenantapi
+
+import (
+	"context"
+	"mime"
+	"net/http"
+	"runtime"
+	"strings"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/processor"
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/encode"
+	"stoa/agentsvc/surface/mutation"
+	"stoa/agentsvc/surface/response"
+	"stoa/tenancy"
+	"stoa/tenancy/db"
+)
+
+// configHandler serves an app's own configuration. It is read-only and used by value. Grants, plan and limits belong to
+// the operator: no request here can change them.
+type configHandler struct {
+	apps *tenancy.Service
+	// turns bounds the processors that tenants' configurations take: parsing and checking a large one takes a second, and
+	// nothing else bounds how often a tenant sends one. It is not [processor.Shared], because a holder also waits for the
+	// database.
+	turns *processor.Semaphore
+}
+
+// newConfigHandler returns the handler of the configurations of apps.
+func newConfigHandler(apps *tenancy.Service) configHandler {
+	return configHandler{apps, processor.NewSemaphore(runtime.GOMAXPROCS(0))}
+}
+
+// takeTurn calls do when it is the turn of the app.
+func (h configHandler) takeTurn(ctx context.Context, app db.ID, do func() (tenancy.App, error)) (tenancy.App, error) {
+	if err := h.turns.Acquire(ctx, string(app)); err != nil {
+		return tenancy.App{}, err
+	}
+	defer h.turns.Release()
+	return do()
+}
+
+// errDefaultConfig refuses the default app, whose configuration is the operator's file of the whole process.
+var errDefaultConfig = agentsvc.NewError(agentsvc.CodePrecondition, "the configuration of the default app is the file of its server: it is neither read nor changed here")
+
+// handleGetConfig answers with the configuration as it was sent, with its secrets masked: the text for a client that
+// accepts YAML, else JSON in the order of the text.
+func (h configHandler) handleGetConfig(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
+	if v.App.ID == tenancy.DefaultID {
+		return errDefaultConfig
+	}
+	app, err := h.takeTurn(r.Context(), v.App.ID, func() (tenancy.App, error) { return h.apps.Revisions.LoadCurrent(r.Context(), v.App.ID) })
+	if err != nil {
+		return err
+	}
+	return mutation.WriteConfig(w, r, app.ConfigTag(), app.Config.Text, func() error {
+		return response.WriteEncoded(w, app.Config.JSON)
+	})
+}
+
+// handlePutConfig saves the configuration in the body, YAML or JSON, as a new revision, or with dry_run only checks it.
+// With If-Match it is only saved over that revision.
+func (h configHandler) handlePutConfig(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
+	if v.App.ID == tenancy.DefaultID {
+		return errDefaultConfig
+	}
+	dryRun, err := mutation.ParseDryRun(r)
+	if err != nil {
+		return err
+	}
+	tags, err := mutation.ParseIfMatch(r)
+	if err != nil {
+		return err
+	}
+	if err := checkConfigType(r); err != nil {
+		return err
+	}
+	text, err := surface.ReadBody(r)
+	if err != nil {
+		return err
+	}
+	change := func(current tenancy.App) (tenancy.AppChange, error) {
+		// The app of the credential may have been deleted, and its name given to another one, since it was authenticated.
+		if current.ID != v.App.ID {
+			return tenancy.AppChange{}, agentsvc.NewError(agentsvc.CodeNotFound, "no such app")
+		}
+		return tenancy.AppChange{Config: append([]byte{}, text...), IfMatch: tags}, nil
+	}
+	app, err := h.takeTurn(r.Context(), v.App.ID, func() (tenancy.App, error) {
+		return h.apps.PatchApp(r.Context(), v.Actor(), v.App.Name, change, dryRun)
+	})
+	if err != nil {
+		return err
+	}
+	out := savedConfig{Revision: app.Revision, Warnings: []configWarning{}}
+	for _, warning := range app.Config.Warnings {
+		out.Warnings = append(out.Warnings, configWarning(warning))
+	}
+	// The revision of a dry run does not exist, so that nothing may be made conditional on it.
+	result := mutation.Result{Status: http.StatusOK, Body: out}
+	if !dryRun {
+		result.Tag = app.ConfigTag()
+	}
+	return result.WriteResult(w)
+}
+
+// checkConfigType refuses a body that is neither YAML nor JSON.
+func checkConfigType(r *http.Request) error {
+	given := r.Header.Get("Content-Type")
+	kind, _, err := mime.ParseMediaType(given)
+	if given == "" || err == nil && (strings.HasSuffix(kind, "yaml") || strings.HasSuffix(kind, "json")) {
+		return nil
+	}
+	return agentsvc.NewInvalidError("Content-Type", "must be application/yaml or application/json")
+}
+
+// handleListConfigRevisions answers with the stored revisions of the configuration, the newest first.
+func (h configHandler) handleListConfigRevisions(w http.ResponseWriter, r *http.Request) error {
+	found, err := h.apps.Revisions.ListByID(r.Context(), surface.RequestOf(r).App.ID)
+	if err != nil {
+		return err
+	}
+	out := configRevisionList{Revisions: make([]configRevision, len(found))}
+	for i, v := range found {
+		out.Revisions[i] = configRevision{v.Number, v.Actor, encode.FormatOptionalTime(v.CreatedAt), v.Current}
+	}
+	return response.WriteJSON(w, http.StatusOK, out)
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// orderedApp is a configuration whose first agent is not the first by name: its card is the app's.
+const orderedApp = `# Two agents.
+llms: {m: {provider: scripted}}
+agents:
+  zoe: {llm: m} # the default
+  ada: {llm: m}
+`
+
+// TestConfigComesBack reads a configuration in each form and sends it back: it stays what it was, and so does the agent
+// that stands for the app.
+func TestConfigComesBack(t *testing.T) {
+	t.Parallel()
+	onEachEngine(t, func(t *testing.T, h *testServer) {
+		h.createApp(t, "acme", orderedApp)
+		dev := h.createToken(t, "acme", "dev", map[string]any{"roles": []string{"developer"}})
+		requireDefault := func(after string) {
+			t.Helper()
+			if status, body := h.doRequest(t, "GET", "/.well-known/agent-card.json", dev, nil); status != http.StatusOK || !strings.Contains(body, "zoe") {
+				t.Errorf("the app's card after %s: %d %s", after, status, body)
+			}
+		}
+		requireDefault("its creation")
+		var app struct {
+			Config   json.RawMessage
+			Revision int
+		}
+		h.requireStatus(t, http.StatusOK, &app, "GET", "/admin/apps/acme", testSecret, nil)
+		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"config": app.Config})
+		requireDefault("a change by the operator")
+		_, shown := h.doRequest(t, "GET", "/config", dev, nil)
+		h.requireStatus(t, http.StatusOK, nil, "PUT", "/config", dev, shown)
+		requireDefault("a change by the developer")
+	})
+}
+
+// TestDryRunWarns checks that dry runs of the operator and of a developer return the warnings of stoa validate.
+func TestDryRunWarns(t *testing.T) {
+	t.Parallel()
+	h := openTestServer(t, "sqlite://:memory:")
+	h.createApp(t, "acme", orderedApp)
+	dev := h.createToken(t, "acme", "dev", map[string]any{"roles": []string{"developer"}})
+	const warm = "llms:\n  m: {provider: anthropic, model: claude, api_key: sk-1, temperature: 1.5}\nagents: {a: {llm: m}}\n"
+	const want = `"warnings":[{"path":"llms.m.temperature","line":2,"column":71,"message":"is more than 1, the most that anthropic takes: 1 is used"}]`
+	for _, r := range []struct {
+		method, path, bearer string
+		body                 any
+	}{
+		{"POST", "/admin/apps?dry_run=true", testSecret, map[string]any{"name": "globex", "config": warm}},
+		{"PATCH", "/admin/apps/acme?dry_run=true", testSecret, map[string]any{"config": warm}},
+		{"PUT", "/admin/apps/acme?dry_run=true", testSecret, map[string]any{"config": warm}},
+		{"PUT", "/config?dry_run=true", dev, warm},
+	} {
+		if status, body := h.doRequest(t, r.method, r.path, r.bearer, r.body); status != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s %s: %d %s", r.method, r.path, status, body)
+		}
+	}
+}
