@@ -143,6 +143,15 @@ func (b *ExhaustedBudget) NewError() error {
 	return e
 }
 
+// Details returns what callers may read about b, as JSON values. resets_at is nil if it is unknown.
+func (b *ExhaustedBudget) Details() map[string]any {
+	d := map[string]any{"budget": b.Budget, "scope": b.Scope, "resets_at": nil}
+	if !b.ResetsAt.IsZero() {
+		d["resets_at"] = b.ResetsAt.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+	}
+	return d
+}
+
 // StorageUse is the detail of an [Error] of a write that a tenant's storage quota refused.
 type StorageUse struct {
 	StoredBytes, MaxBytes int64 // the estimate of what the tenant stores, and its limit

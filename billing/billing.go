@@ -5,6 +5,7 @@
 //   - [price] has the price book and the plans;
 //   - [budget] bounds what apps use;
 //   - [ledger] has the accounts of each app;
+//   - [party] has the names and addresses of seller and buyers;
 //   - [invoice] charges the usage of a month, and has the credits that pay for it;
 //   - [export] delivers the usage rows to files, a webhook and Stripe.
 //
@@ -27,6 +28,7 @@ import (
 	"stoa/billing/export"
 	"stoa/billing/invoice"
 	"stoa/billing/ledger"
+	"stoa/billing/party"
 	"stoa/billing/price"
 	"stoa/billing/usage"
 	"stoa/tenancy"
@@ -50,6 +52,7 @@ type Service struct {
 	Usage    *usage.Service
 	Budgets  *budget.Service
 	Ledgers  *ledger.Service
+	Parties  *party.Service
 	Invoices *invoice.Service
 	Exports  *export.Service
 
@@ -60,7 +63,7 @@ type Service struct {
 // published on bus, which may be nil.
 func Open(ctx context.Context, d *db.DB, bus *signal.Bus, o Options) (*Service, error) {
 	o.Log = cmp.Or(o.Log, slog.Default())
-	s := &Service{Ledgers: ledger.New(d)}
+	s := &Service{Ledgers: ledger.New(d), Parties: party.New(d)}
 	var err error
 	if s.feed, err = change.Open(ctx, d, bus, o.Log); err != nil {
 		return nil, fmt.Errorf("open billing: %w", err)

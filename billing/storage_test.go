@@ -81,7 +81,7 @@ func TestSampleStorage(t *testing.T) {
 		}
 		var due amount.Money
 		for _, inv := range list {
-			due += inv.Totals[0].Due
+			due += inv.Totals[0].Due + inv.Totals[0].Remainder - inv.Totals[0].Carried
 		}
 		if due != charge || due == 0 {
 			t.Errorf("the invoices are about %d, the usage about %d", due, charge)

@@ -108,6 +108,11 @@ func (s *store) storeEdit(ctx context.Context, actor audit.Actor, action string,
 		if err := updateApp(ctx, tx, e); err != nil {
 			return err
 		}
+		if e.app.Plan != e.previous.app.Plan {
+			if err := insertPlanChange(ctx, tx, &e.app); err != nil {
+				return err
+			}
+		}
 		if e.app.Revision != e.previous.app.Revision {
 			if err := insertRevision(ctx, tx, actor, e.appState); err != nil {
 				return err

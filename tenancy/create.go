@@ -199,6 +199,9 @@ func insertApp(ctx context.Context, tx *db.Tx, w *appState, masterKey string) er
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, stoa_now(), stoa_now())`,
 		string(a.ID), a.Name, a.DisplayName, string(a.Status), a.Revision, a.Inputs, a.Generation, grants, a.Plan, labels, w.dataKey, masterKey,
 		a.Limits.Weight, a.Limits.MaxConcurrentTasks, a.Limits.QueueDepth, rates, auth, a.Auth.uniqueKey(a.Name))
+	if err == nil && a.Plan != "" {
+		err = insertPlanChange(ctx, tx, a)
+	}
 	return err
 }
 

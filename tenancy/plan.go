@@ -36,3 +36,10 @@ func (a App) EffectiveLimits() Limits {
 	l.QueueDepth = cmp.Or(l.QueueDepth, a.planLimits.QueueDepth)
 	return l.WithDefaults()
 }
+
+// insertPlanChange records that an app is on its plan from now on.
+func insertPlanChange(ctx context.Context, tx *db.Tx, a *App) error {
+	_, err := tx.Exec(ctx, `INSERT INTO app_plan (tenant, since, plan) VALUES ($1, stoa_now(), $2)
+		ON CONFLICT (tenant, since) DO UPDATE SET plan = excluded.plan`, string(a.ID), a.Plan)
+	return err
+}

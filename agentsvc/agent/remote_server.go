@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
@@ -50,7 +51,7 @@ func newRemoteServer(o RemoteOptions) (remoteServer, error) {
 	trusted := map[string]bool{}
 	switch {
 	case o.Card != nil:
-		card, err := a2av0.NewAgentCardParser()(o.Card)
+		card, err := parseCard(o.Card)
 		if err != nil {
 			return p, agentsvc.NewInvalidError("agent_card_file", "is no agent card")
 		}
@@ -127,11 +128,35 @@ func (s remoteServer) fetchCard(ctx context.Context) (*a2a.AgentCard, error) {
 	if err != nil {
 		return nil, err
 	}
-	card, err := a2av0.NewAgentCardParser()(body)
+	card, err := parseCard(body)
 	if err != nil || len(body) > maxCardBytes {
 		return nil, agentsvc.NewInvalidError("", "the card of the remote agent %s could not be read: it is no agent card", s.name)
 	}
 	return card, nil
+}
+
+// parseCard parses a card in the format of A2A 1.0 or 0.3. The library cannot read the security requirements of 1.0 in the
+// form of its Protocol Buffers, in which other servers write them. They are removed: remote agents get the headers of
+// their configuration.
+func parseCard(raw []byte) (*a2a.AgentCard, error) {
+	const requirements = "securityRequirements"
+	var card map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &card); err != nil {
+		return nil, err
+	}
+	delete(card, requirements)
+	var skills []map[string]json.RawMessage
+	if json.Unmarshal(card["skills"], &skills) == nil {
+		for _, s := range skills {
+			delete(s, requirements)
+		}
+		card["skills"], _ = json.Marshal(skills)
+	}
+	raw, err := json.Marshal(card)
+	if err != nil {
+		return nil, err
+	}
+	return a2av0.NewAgentCardParser()(raw)
 }
 
 // newClient returns a client for the first interface of the card that Stoa supports. The defaults of the library are

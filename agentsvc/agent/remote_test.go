@@ -135,7 +135,18 @@ func oldCard(binding string) func(string, bool) any {
 	}
 }
 
+// protoCard has security requirements in the form of A2A 1.0's Protocol Buffers.
+func protoCard(url string, streaming bool) any {
+	required := []any{map[string]any{"schemes": map[string]any{"bearer": map[string]any{"list": []string{}}}}}
+	return map[string]any{
+		"name": "far", "capabilities": map[string]any{"streaming": streaming}, "securityRequirements": required,
+		"skills":              []any{map[string]any{"id": "s", "name": "s", "tags": []string{}, "securityRequirements": required}},
+		"supportedInterfaces": []any{map[string]any{"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}},
+	}
+}
+
 var a2aBindings = []a2aBinding{
+	{"1.0 JSON-RPC with requirements", true, func(h a2asrv.RequestHandler) http.Handler { return a2asrv.NewJSONRPCHandler(h) }, protoCard},
 	{"1.0 JSON-RPC", true, func(h a2asrv.RequestHandler) http.Handler { return a2asrv.NewJSONRPCHandler(h) }, newCard(a2a.TransportProtocolJSONRPC)},
 	{"1.0 JSON-RPC, no streams", false, func(h a2asrv.RequestHandler) http.Handler { return a2asrv.NewJSONRPCHandler(h) }, newCard(a2a.TransportProtocolJSONRPC)},
 	{"1.0 REST", true, func(h a2asrv.RequestHandler) http.Handler { return a2asrv.NewRESTHandler(h) }, newCard(a2a.TransportProtocolHTTPJSON)},

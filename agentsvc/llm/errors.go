@@ -29,6 +29,18 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("model provider %s answered %d: %s", e.Provider, e.Status, e.Reason)
 }
 
+// ModelError says which model failed with Err; its text is that of Err.
+type ModelError struct {
+	Model string // the vendor's name of it
+	Err   error
+}
+
+// Error implements [error].
+func (e *ModelError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *ModelError) Unwrap() error { return e.Err }
+
 // Kind returns a label for metrics: the status, "no_answer", or "other_status" for a number that is no HTTP status. A
 // server chooses its status freely, so the label set must be bounded here.
 func (e *Error) Kind() string {

@@ -17,6 +17,7 @@ import (
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
+	"stoa/agentsvc/tool"
 	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -74,10 +75,28 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// newFailure returns metadata.error of a message; details are names and values.
+func newFailure(code string, details ...any) map[string]any {
+	of := map[string]any{}
+	for i := 0; i+1 < len(details); i += 2 {
+		of[details[i].(string)] = details[i+1]
+	}
+	return map[string]any{"code": code, "details": of}
+}
+
+// failureOf returns metadata.error of m, nil if it has none.
+func failureOf(m *agentsvc.Message) map[string]any {
+	f, _ := m.Metadata[agentsvc.FailureKey].(map[string]any)
+	return f
+}
+
 // TestFailure: how a failing turn ends, after how many attempts, and what its caller may read.
 func TestFailure(t *testing.T) {
 	busy := &llm.Error{Provider: "p", Status: 503, Reason: "is busy", Retryable: true}
 	refused := &llm.Error{Provider: "p", Status: 400, Reason: "refused the request"}
+	busyFailure := newFailure("UNAVAILABLE", "provider", "p", "status", 503.0)
+	refusedFailure := newFailure("FAILED_PRECONDITION", "provider", "p", "status", 400.0)
+	reset := time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
 		errs     []error
 		agent    agent.Agent
@@ -85,24 +104,42 @@ func TestFailure(t *testing.T) {
 		state    agentsvc.State
 		text     string
 		attempts int64
+		failure  map[string]any // metadata.error of the last message; nil = internal
 	}{
 		"busy once":      {errs: []error{busy}, state: agentsvc.Completed, text: "You said: hi", attempts: 2},
-		"busy for good":  {errs: []error{busy, busy, busy, busy}, state: agentsvc.Failed, text: busy.Error(), attempts: 3},
-		"refused":        {errs: []error{refused, nil}, state: agentsvc.Failed, text: refused.Error(), attempts: 1},
+		"busy for good":  {errs: []error{busy, busy, busy, busy}, state: agentsvc.Failed, text: busy.Error(), attempts: 3, failure: busyFailure},
+		"refused":        {errs: []error{refused, nil}, state: agentsvc.Failed, text: refused.Error(), attempts: 1, failure: refusedFailure},
 		"an inner error": {errs: []error{errInternal}, state: agentsvc.Failed, text: "The agent failed with an internal error.", attempts: 1},
 		"no such agent":  {missing: true, state: agentsvc.Failed, text: "The agent failed with an internal error.", attempts: 1},
 		"a panic":        {agent: brokenAgent(func(func(agentsvc.Event, error) bool) { panic(errInternal) }), state: agentsvc.Failed, text: "The agent failed with an internal error.", attempts: 1},
 		"no answer":      {agent: brokenAgent(func(func(agentsvc.Event, error) bool) {}), state: agentsvc.Failed, text: "The agent failed with an internal error.", attempts: 1},
 		"in a circle": {agent: brokenAgent(func(yield func(agentsvc.Event, error) bool) {
 			yield(agentsvc.Event{}, &agent.TooManyTransfersError{Max: 3})
-		}), state: agentsvc.Failed, text: (&agent.TooManyTransfersError{Max: 3}).Error(), attempts: 1},
-		"without end": {agent: brokenAgent(func(yield func(agentsvc.Event, error) bool) { yield(agentsvc.Event{}, agent.ErrTooManySteps) }), state: agentsvc.Failed, text: agent.ErrTooManySteps.Error(), attempts: 1},
+		}), state: agentsvc.Failed, text: (&agent.TooManyTransfersError{Max: 3}).Error(), attempts: 1, failure: newFailure("RESOURCE_EXHAUSTED", "rule", "transfers", "limit", 3.0)},
+		"without end": {agent: brokenAgent(func(yield func(agentsvc.Event, error) bool) { yield(agentsvc.Event{}, agent.ErrTooManySteps) }), state: agentsvc.Failed, text: agent.ErrTooManySteps.Error(), attempts: 1, failure: newFailure("RESOURCE_EXHAUSTED", "rule", "model_calls")},
 		"on and on": {agent: brokenAgent(func(yield func(agentsvc.Event, error) bool) {
 			if yield(agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Completed, Message: &agentsvc.Message{}}}, nil) {
 				t.Error("an agent that has ended its turn is asked for more")
 			}
 		}), state: agentsvc.Completed, attempts: 1},
-		"an invalid wish": {errs: []error{agentsvc.NewInvalidError("tools", "are too many")}, state: agentsvc.Failed, text: "tools: are too many", attempts: 1},
+		"an invalid wish": {errs: []error{agentsvc.NewInvalidError("tools", "are too many")}, state: agentsvc.Failed, text: "tools: are too many", attempts: 1, failure: newFailure("INVALID_ARGUMENT", "field", "tools")},
+		"a budget": {
+			errs: []error{(&agentsvc.ExhaustedBudget{Budget: "monthly", Scope: "app", ResetsAt: reset}).NewError()}, state: agentsvc.Failed,
+			text: "the budget monthly (app) is used up until 2100-01-01T00:00:00Z", attempts: 1,
+			failure: newFailure("RESOURCE_EXHAUSTED", "budget", "monthly", "scope", "app", "resets_at", "2100-01-01T00:00:00.000Z"),
+		},
+		"a budget without end": {
+			errs: []error{(&agentsvc.ExhaustedBudget{Budget: "all", Scope: "app"}).NewError()}, state: agentsvc.Failed,
+			text: "the budget all (app) is used up", attempts: 1, failure: newFailure("RESOURCE_EXHAUSTED", "budget", "all", "scope", "app", "resets_at", nil),
+		},
+		"a named model": {
+			errs: []error{&llm.ModelError{Model: "large", Err: refused}}, state: agentsvc.Failed, text: refused.Error(), attempts: 1,
+			failure: newFailure("FAILED_PRECONDITION", "provider", "p", "status", 400.0, "model", "large"),
+		},
+		"tools that are away": {
+			errs: []error{&tool.UnavailableError{Source: "files", Reason: "it does not answer"}}, state: agentsvc.Failed,
+			text: "the tools of files are not available: it does not answer", attempts: 1, failure: newFailure("UNAVAILABLE", "tools", "files"),
+		},
 		"nothing but ends": {agent: brokenAgent(func(yield func(agentsvc.Event, error) bool) {
 			yield(agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Completed}}, nil)
 		}), state: agentsvc.Completed, attempts: 1},
@@ -123,6 +160,12 @@ func TestFailure(t *testing.T) {
 				got, facts := h.submitAndDrain(t, newSubmission("hi"))
 				if got.Status.State != c.state || got.Status.Message.Text() != c.text {
 					t.Errorf("%s: %q, want %s: %q", got.Status.State, got.Status.Message.Text(), c.state, c.text)
+				}
+				if c.state == agentsvc.Failed && c.failure == nil {
+					c.failure = newFailure("INTERNAL")
+				}
+				if diff := cmp.Diff(c.failure, failureOf(got.Status.Message)); diff != "" {
+					t.Error("metadata.error", diff)
 				}
 				ends := 0
 				for _, ev := range facts {

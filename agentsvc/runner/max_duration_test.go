@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"stoa/agentsvc"
 	"stoa/agentsvc/agent"
 	"stoa/agentsvc/store"
@@ -30,6 +32,9 @@ func TestLongestRun(t *testing.T) {
 				const want = "The task ran for longer than 300ms, which is as long as one may, and was stopped."
 				if got.Status.State != agentsvc.Failed || got.Status.Message.Text() != want {
 					t.Errorf("%s: %q", got.Status.State, got.Status.Message.Text())
+				}
+				if diff := cmp.Diff(newFailure("RESOURCE_EXHAUSTED", "rule", "run_duration", "limit", 0.3), failureOf(got.Status.Message)); diff != "" {
+					t.Error("metadata.error", diff)
 				}
 				if state, attempts, _ := h.readRunRow(t, got.ID, 1); state != store.Failed || attempts != 1 {
 					t.Errorf("the run is %s after %d attempts", state, attempts)

@@ -36,7 +36,6 @@ import (
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
-	"stoa/agentsvc/tool"
 )
 
 // Runner executes the runs of one tenant's agents. One Runner serves all workers of the process; each Run call has
@@ -192,7 +191,7 @@ func (exe *execution) runAgent(ctx context.Context, scope agentsvc.RunScope) (er
 }
 
 // recordFailure ends a turn that met err: the run becomes pending again where err is transient and attempts remain,
-// else the task fails with a message that publicReason permits. The delay is at least what the upstream asked for,
+// else the task fails with what describeFailure permits. The delay is at least what the upstream asked for,
 // but at most the policy's MaxDelay.
 func (exe *execution) recordFailure(ctx context.Context, err error) error {
 	exe.gatherFindings()
@@ -203,7 +202,9 @@ func (exe *execution) recordFailure(ctx context.Context, err error) error {
 			return exe.writeRecord(ctx, store.Record{Events: exe.pending, EndState: store.Pending, RetryDelay: delay, Error: err.Error()})
 		}
 	}
-	msg := exe.newMessage(publicReason(err))
+	text, failure := describeFailure(err)
+	msg := exe.newMessage(text)
+	msg.Metadata[agentsvc.FailureKey] = failure.ToMetadata()
 	exe.pending = append(exe.pending, agentsvc.Event{Status: &agentsvc.Status{State: agentsvc.Failed, Message: &msg}})
 	return exe.writeRecord(ctx, store.Record{Events: exe.pending, EndState: store.Failed, Error: err.Error()})
 }
@@ -224,35 +225,4 @@ func isTransient(err error) (after time.Duration, ok bool) {
 	}
 	var unavailable *store.UnavailableError
 	return 0, errors.As(err, &unavailable) || errors.Is(err, agentsvc.CodeBusy)
-}
-
-// publicReason returns the text that callers may read about err. Only error types whose text is known to hold no
-// secret, prompt or upstream body pass through; everything else becomes a general sentence, and the full error is
-// only in the log.
-func publicReason(err error) string {
-	var upstream *llm.Error
-	var absent *tool.UnavailableError
-	var unavailable *store.UnavailableError
-	var cut *interruptedError
-	var durationErr *durationError
-	var transfers *agent.TooManyTransfersError
-	var own *agentsvc.Error
-	if errors.As(err, &own) {
-		switch own.Code {
-		case agentsvc.CodeExhausted:
-			if _, full := own.Detail.(agentsvc.StorageUse); full {
-				return "The task's result could not be stored: " + own.Error()
-			}
-			return err.Error()
-		case agentsvc.CodeInvalid, agentsvc.CodeBusy, agentsvc.CodeTooLarge:
-			return err.Error()
-		}
-	}
-	if errors.As(err, &durationErr) || errors.As(err, &cut) || errors.As(err, &upstream) || errors.As(err, &absent) || errors.As(err, &transfers) || errors.Is(err, agent.ErrTooManySteps) {
-		return err.Error()
-	}
-	if errors.As(err, &unavailable) {
-		return "The conversation can be neither read nor kept at the moment."
-	}
-	return "The agent failed with an internal error."
 }

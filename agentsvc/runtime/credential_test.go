@@ -411,6 +411,13 @@ func TestCredentialTooLate(t *testing.T) {
 				outcome.ApplyEvent(ev)
 			}
 			requireStatus(t, outcome, want.state, want.says)
+			var failure any
+			if want.state == agentsvc.Failed {
+				failure = map[string]any{"code": "FAILED_PRECONDITION", "details": map[string]any{"credentials": []any{"api"}}}
+			}
+			if diff := cmp.Diff(failure, outcome.Status.Message.Metadata[agentsvc.FailureKey]); diff != "" {
+				t.Errorf("%s: metadata.error %s", text, diff)
+			}
 		}
 		if seen := srv.drainRequests(); len(seen) > 0 {
 			t.Errorf("the server was asked %v", seen)

@@ -134,6 +134,9 @@ func (m meteredModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm
 		defer c.settleUsage(ctx)
 		for chunk, err := range m.next.Stream(ctx, c.req) {
 			c.observeChunk(ctx, &chunk, err)
+			if err != nil {
+				err = &llm.ModelError{Model: m.model, Err: err}
+			}
 			if !yield(chunk, err) {
 				return
 			}

@@ -125,7 +125,7 @@ func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 				if rec.writer.Status != 0 {
 					defer panic(http.ErrAbortHandler) // closes the connection: a truncated response must not look complete
 				} else {
-					rec.writeError(apierror.Classify(nil))
+					rec.writeError(r, apierror.Classify(nil))
 				}
 			}
 			s.logRequest(r, rec, time.Since(rec.startedAt))

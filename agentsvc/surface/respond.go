@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
@@ -30,7 +31,7 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, rec *request
 	if rec.writer.Status != 0 {
 		return // a stream, which has ended with the error itself
 	}
-	rec.writeError(v)
+	rec.writeError(r, v)
 }
 
 // logError logs an error that is the server's: internal ones at error level, unavailable dependencies at warn level.
@@ -48,10 +49,26 @@ func (s *Server) logError(ctx context.Context, rec *requestRecord, v apierror.Re
 }
 
 // writeError writes v as the response in the form of the route's protocol.
-func (rec *requestRecord) writeError(v apierror.Response) {
+func (rec *requestRecord) writeError(r *http.Request, v apierror.Response) {
 	v.WriteHeaders(rec.writer.Header())
 	status, body := rec.errorEncoder.Encode(rec.id, v)
-	_ = response.WriteJSON(&rec.writer, status, body)
+	mediaType := ""
+	if own, ok := body.(interface{ MediaType() string }); ok {
+		mediaType = acceptedMediaType(r, own.MediaType())
+	}
+	_ = response.WriteMediaType(&rec.writer, status, mediaType, body)
+}
+
+// acceptedMediaType returns kind if the client of r accepts it, else "", which is application/json. The official client for Go reads errors of
+// version 1.0 as application/json only, and accepts nothing else.
+func acceptedMediaType(r *http.Request, kind string) string {
+	accepted := strings.Join(r.Header.Values("Accept"), ",")
+	for _, pattern := range []string{kind, "application/*", "*/*"} {
+		if accepted == "" || strings.Contains(accepted, pattern) {
+			return kind
+		}
+	}
+	return ""
 }
 
 // HasResponse reports whether the response to r has begun.

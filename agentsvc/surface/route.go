@@ -71,7 +71,8 @@ type Route struct {
 	// RPCSystem is the protocol whose calls the route carries, as OpenTelemetry names it, such as grpc; "" = HTTP. The
 	// pattern is then /service/method.
 	RPCSystem string
-	// EncodeError encodes errors in the protocol's own form; nil = an [apierror.Record].
+	// EncodeError encodes errors in the protocol's own form; nil = an [apierror.Record]. A body with a method MediaType
+	// has that Content-Type, if the client accepts it.
 	EncodeError apierror.Encoder
 	// Serve answers a request that has been authenticated.
 	Serve Handler

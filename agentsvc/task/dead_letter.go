@@ -53,6 +53,7 @@ func (l *DeadLetters) Add(ctx context.Context, run store.Run, reason string) err
 			return err
 		}
 		status := newStatus(run.Task, agentsvc.Failed, []string{"The task was given up: none of its attempts came to an end."})
+		setFailure(&status, agentsvc.Failure{Code: agentsvc.FailureInternal})
 		ev := stampEvent(run.Task, t.Seq+1, agentsvc.Event{Status: &status})
 		switch err := st.DeadLetters.GiveUp(ctx, t, run, ev, reason); {
 		case err == nil:

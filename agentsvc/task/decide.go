@@ -268,6 +268,11 @@ func newStatus(id agentsvc.TaskID, state agentsvc.State, sentences []string) age
 	}}
 }
 
+// setFailure sets why a task failed in the metadata of s, a status of newStatus.
+func setFailure(s *agentsvc.Status, f agentsvc.Failure) {
+	s.Message.Metadata = map[string]any{agentsvc.FailureKey: f.ToMetadata()}
+}
+
 // formatReason returns a comment as the end of a sentence, "" if there is none.
 func formatReason(comment string) string {
 	if comment = strings.TrimSpace(comment); comment == "" {

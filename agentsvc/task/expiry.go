@@ -63,6 +63,7 @@ func (e *approvalExpiry) settle(ctx context.Context, memory *capacity.Reservatio
 func (e *approvalExpiry) resolveOverdue(t store.StoredTask, late []int64) (r store.DecisionRecord, status agentsvc.Status) {
 	state := agentsvc.Failed
 	var why []string
+	var tools []any
 	for _, a := range t.Approvals {
 		if !slices.Contains(late, a.Seq) {
 			continue
@@ -74,10 +75,14 @@ func (e *approvalExpiry) resolveOverdue(t store.StoredTask, late []int64) (r sto
 			reason = fmt.Sprintf("Nobody decided about the call of %s within %v.", a.Call.Name, a.Timeout)
 		}
 		if !slices.Contains(why, reason) {
-			why = append(why, reason)
+			why, tools = append(why, reason), append(tools, a.Credential.Tool)
 		}
 	}
-	return r, newStatus(t.ID, state, why)
+	status = newStatus(t.ID, state, why)
+	if state == agentsvc.Failed {
+		setFailure(&status, agentsvc.Failure{Code: agentsvc.FailurePrecondition, Details: map[string]any{"credentials": tools}})
+	}
+	return r, status
 }
 
 // resumeWithinBudget continues a task if all budgets that it waits for have capacity, or postpones its approval by

@@ -1,10 +1,11 @@
 package amount
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
-	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -31,12 +32,6 @@ func Charge(n int64, amount Money, per int64) Money {
 	return Money(min(q, math.MaxInt64))
 }
 
-var currencyPattern = regexp.MustCompile(`^[A-Z]{3}$`)
-
-// IsCurrency reports whether s has the form of an alphabetic code of ISO 4217, such as USD. It does not check that the
-// currency exists.
-func IsCurrency(s string) bool { return currencyPattern.MatchString(s) }
-
 // Decimal returns the amount in whole units of its currency, with two to nine decimals as needed, such as 12.50.
 func (m Money) Decimal() string {
 	sign, n := "", uint64(m)
@@ -47,4 +42,27 @@ func (m Money) Decimal() string {
 	const unit = 1_000_000_000
 	decimals := fmt.Sprintf("%09d", n%unit)
 	return fmt.Sprintf("%s%d.%s%s", sign, n/unit, decimals[:2], strings.TrimRight(decimals[2:], "0"))
+}
+
+// ParseDecimal returns the amount that a text such as 12.50 or -0.000000001 writes in whole units of its currency.
+func ParseDecimal(text string) (Money, error) {
+	n, err := parseFixed(text, 9)
+	return Money(n), err
+}
+
+// parseFixed returns the number that text writes, as a multiple of 10 to the power of -digits.
+func parseFixed(text string, digits int) (int64, error) {
+	whole, fraction, pointed := strings.Cut(text, ".")
+	unsigned := strings.TrimPrefix(whole, "-")
+	if unsigned == "" || pointed && fraction == "" || strings.Trim(unsigned+fraction, "0123456789") != "" {
+		return 0, errors.New("must be a decimal number such as 12.50")
+	}
+	if len(fraction) > digits {
+		return 0, fmt.Errorf("must have at most %d decimals", digits)
+	}
+	n, err := strconv.ParseInt(whole+fraction+strings.Repeat("0", digits-len(fraction)), 10, 64)
+	if err != nil {
+		return 0, errors.New("is too large")
+	}
+	return n, nil
 }

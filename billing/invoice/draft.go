@@ -10,6 +10,8 @@ import (
 	"stoa/billing/amount"
 	"stoa/billing/calendar"
 	"stoa/billing/ledger"
+	"stoa/billing/party"
+	"stoa/billing/price"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
@@ -23,6 +25,8 @@ type accountState struct {
 	creditsAfter []Credit
 	// drafts are in the order of their months.
 	drafts []draft
+	// carried is what rounding has left of the invoices before, by currency.
+	carried map[string]amount.Money
 }
 
 // draft is an invoice before it is final, with what its usage costs the platform.
@@ -30,6 +34,12 @@ type draft struct {
 	Invoice
 	// costs are by currency.
 	costs map[string]amount.Money
+	// sums are the usage that it charges, in the slices that edges separate: Unix microseconds, ascending, at which
+	// credits expire.
+	sums  []invoiceSum
+	edges []int64
+	// feeSlice is the slice in which the month begins: its base fee is charged then.
+	feeSlice int
 }
 
 // computeAccount computes the drafts of an app and what credits would pay of them. It writes nothing. request may read
@@ -49,16 +59,24 @@ func (s *Service) computeAccount(ctx context.Context, request queryFunc, app ten
 		return a, err
 	}
 	a.creditsAfter = slices.Clone(a.credits)
+	if a.carried, err = readCarried(ctx, request, app.ID); err != nil {
+		return a, err
+	}
+	parties, err := party.Read(ctx, party.QueryFunc(request), app.ID)
+	if err != nil {
+		return a, err
+	}
 	for {
 		c := s.newUsageCounter(request, app, st, a.now)
 		span, found, err := c.nextSpan(ctx)
 		if err != nil || !found {
 			return a, err
 		}
-		d, err := c.draftInvoice(ctx, span, a.creditsAfter)
+		d, err := c.draftInvoice(ctx, span, a.creditsAfter, a.carried)
 		if err != nil {
 			return a, err
 		}
+		d.Parties = parties
 		a.drafts = append(a.drafts, d)
 		// Late usage, recorded after its month was invoiced, is on the first draft. MaxInt64 keeps it off the later
 		// ones.
@@ -72,6 +90,8 @@ type invoiceSpan struct {
 	month      string
 	begin, end int64
 	late       bool
+	// fee is the line for the month's base fee, nil if there is none.
+	fee *Line
 }
 
 // usageCounter sums usage that is not invoiced yet.
@@ -80,6 +100,7 @@ type usageCounter struct {
 	app    tenancy.App
 	state  ledger.Billed
 	tariff tariff
+	prices *price.Service
 	now    time.Time
 
 	// sealed and invoice restrict what counts: a row recorded at sealed or later counts only if usage_billed assigns it
@@ -90,11 +111,11 @@ type usageCounter struct {
 
 // newUsageCounter returns a counter for drafts.
 func (s *Service) newUsageCounter(request queryFunc, app tenancy.App, state ledger.Billed, now time.Time) usageCounter {
-	return usageCounter{query: request, app: app, state: state, tariff: s.tariffFor(app), now: now, sealed: math.MaxInt64}
+	return usageCounter{query: request, app: app, state: state, tariff: s.tariffFor(app), prices: s.prices, now: now, sealed: math.MaxInt64}
 }
 
-// nextSpan returns the span of the first month that is not invoiced and has usage, and whether there is any. Months
-// without usage have no invoice.
+// nextSpan returns the span of the first month that is not invoiced and has usage or a base fee, and whether there is
+// any. Months without both have no invoice.
 func (c usageCounter) nextSpan(ctx context.Context) (invoiceSpan, bool, error) {
 	oldest, late := int64(-1), false
 	err := c.query(ctx, func(r db.Row) error { return r.Scan(&oldest) },
@@ -108,18 +129,29 @@ func (c usageCounter) nextSpan(ctx context.Context) (invoiceSpan, bool, error) {
 	if err != nil {
 		return invoiceSpan{}, false, fmt.Errorf("look for usage of app %s that is not invoiced: %w", c.app.Name, err)
 	}
-	if oldest < 0 && !late {
-		return invoiceSpan{}, false, nil
+	changes, err := c.readPlanChanges(ctx)
+	if err != nil {
+		return invoiceSpan{}, false, err
+	}
+	if fee, ok := c.nextBaseFee(changes); ok && (oldest < 0 || fee.UnixMicro() < oldest) {
+		oldest = fee.UnixMicro()
 	}
 	if late {
 		oldest = c.state.Until
+	}
+	if oldest < 0 {
+		return invoiceSpan{}, false, nil
 	}
 	begin, end := calendar.Month.Bounds(time.UnixMicro(oldest).UTC(), c.tariff.zone)
 	// The plan's time zone has changed, and the month that was just invoiced would come again: take the next one.
 	if monthName(begin, c.tariff.zone) <= c.state.Month {
 		begin, end = calendar.Month.Bounds(end, c.tariff.zone)
 	}
-	return invoiceSpan{monthName(begin, c.tariff.zone), c.state.Until, end.UnixMicro(), late}, true, nil
+	sp := invoiceSpan{month: monthName(begin, c.tariff.zone), begin: c.state.Until, end: end.UnixMicro(), late: late}
+	if fee, ok := c.baseFee(changes, begin, end); ok {
+		sp.fee = &fee
+	}
+	return sp, true, nil
 }
 
 // monthName returns the id of the invoice of the month that begins at t.
@@ -131,61 +163,83 @@ func (c usageCounter) spanBegin(sp invoiceSpan) time.Time {
 	return time.UnixMicro(max(begin.UnixMicro(), sp.begin)).UTC()
 }
 
-// draftInvoice computes the invoice of a span, and subtracts what credits pay of it from left. The expiry of each open
-// credit splits the span (edges), since a credit pays only for usage from before its end.
-func (c usageCounter) draftInvoice(ctx context.Context, sp invoiceSpan, left []Credit) (draft, error) {
-	edges := []int64{}
+// draftInvoice computes the invoice of a span, subtracts what credits pay of it from left, and replaces what is carried.
+// The expiry of each open credit splits the span (edges), since a credit pays only for usage from before its end.
+func (c usageCounter) draftInvoice(ctx context.Context, sp invoiceSpan, left []Credit, carried map[string]amount.Money) (draft, error) {
+	d := draft{edges: []int64{}, costs: map[string]amount.Money{}, Invoice: c.newInvoice(sp.month)}
 	for _, credit := range left {
 		if credit.Remaining > 0 && !credit.Expires.IsZero() {
-			edges = append(edges, credit.Expires.UnixMicro())
+			d.edges = append(d.edges, credit.Expires.UnixMicro())
 		}
 	}
-	slices.Sort(edges)
-	edges = slices.Compact(edges)
-	sums, err := c.sumSpan(ctx, sp, edges)
-	if err != nil {
+	slices.Sort(d.edges)
+	d.edges = slices.Compact(d.edges)
+	var err error
+	if d.sums, err = c.sumSpan(ctx, sp, d.edges); err != nil {
 		return draft{}, fmt.Errorf("add up the usage of app %s in %s: %w", c.app.Name, sp.month, err)
 	}
-	d := draft{costs: map[string]amount.Money{}, Invoice: Invoice{
-		ID: sp.month, Kind: Invoiced, Status: Draft, App: c.app.Name, AppID: c.app.ID, Plan: c.app.Plan, Credits: []CreditUse{}, Totals: []Total{},
-		Period: Period{Timestamp{c.spanBegin(sp)}, Timestamp{time.UnixMicro(sp.end).UTC()}, c.tariff.zone.String()}, Lines: c.tariff.invoiceLines(sums),
-	}}
-	for _, u := range sums {
+	for _, u := range d.sums {
 		if u.Cost > 0 {
 			d.costs[u.Currency] = d.costs[u.Currency].Add(u.Cost)
 		}
+	}
+	begin := c.spanBegin(sp)
+	d.feeSlice, _ = slices.BinarySearch(d.edges, begin.UnixMicro()+1)
+	d.Period = Period{Timestamp{begin}, Timestamp{time.UnixMicro(sp.end).UTC()}, c.tariff.zone.String()}
+	d.charge(c.tariff, sp.fee, left, carried)
+	return d, nil
+}
+
+// newInvoice returns a draft of the app without lines.
+func (c usageCounter) newInvoice(id string) Invoice {
+	return Invoice{
+		ID: id, Kind: Invoiced, Status: Draft, App: c.app.Name, AppID: c.app.ID, Plan: c.app.Plan, Credits: []CreditUse{}, Totals: []Total{}, Taxes: []TaxLine{},
+	}
+}
+
+// charge sets the lines, credits, taxes and totals of d by its sums and the base fee, which may be nil. It subtracts what
+// credits pay from left, and replaces what is carried.
+func (d *draft) charge(t tariff, fee *Line, left []Credit, carried map[string]amount.Money) {
+	d.Lines = t.invoiceLines(d.sums)
+	if fee != nil {
+		d.Lines = append([]Line{*fee}, d.Lines...)
 	}
 	for _, line := range d.Lines {
 		if line.Currency == "" {
 			continue
 		}
-		t := d.totalFor(line.Currency)
-		t.Charge = t.Charge.Add(line.Charge)
+		total := d.totalFor(line.Currency)
+		total.Charge = total.Charge.Add(line.Charge)
 	}
-	d.applyCredits(c.tariff, sums, edges, left)
-	return d, nil
+	d.applyCredits(t, fee, left)
+	for i := range d.Totals {
+		d.settleTotal(&d.Totals[i], t.plan.Taxes, carried)
+	}
 }
 
 // applyCredits lets credits pay. For each edge in turn, what is charged for the time up to it is paid by the credits
 // that had not expired before it. The charge up to an edge is computed from all usage up to it, not per slice: plan
 // prices are not additive over slices.
-func (d *draft) applyCredits(t tariff, sums []invoiceSum, edges []int64, left []Credit) {
+func (d *draft) applyCredits(t tariff, fee *Line, left []Credit) {
 	// before is what earlier slices have covered, paid or not, by currency.
 	before := map[string]amount.Money{}
-	for slice := range len(edges) + 1 {
+	for slice := range len(d.edges) + 1 {
 		charged := map[string]amount.Money{}
-		if slice == len(edges) {
+		if slice == len(d.edges) {
 			for _, total := range d.Totals {
 				charged[total.Currency] = total.Charge
 			}
 		} else {
-			for _, line := range t.invoiceLines(slices.DeleteFunc(slices.Clone(sums), func(u invoiceSum) bool { return u.sliceIndex > slice })) {
+			for _, line := range t.invoiceLines(slices.DeleteFunc(slices.Clone(d.sums), func(u invoiceSum) bool { return u.sliceIndex > slice })) {
 				charged[line.Currency] = charged[line.Currency].Add(line.Charge)
+			}
+			if fee != nil && slice >= d.feeSlice {
+				charged[fee.Currency] = charged[fee.Currency].Add(fee.Charge)
 			}
 		}
 		for i := range left {
 			c := &left[i]
-			if !c.Expires.IsZero() && slice > 0 && c.Expires.UnixMicro() <= edges[slice-1] {
+			if !c.Expires.IsZero() && slice > 0 && c.Expires.UnixMicro() <= d.edges[slice-1] {
 				continue
 			}
 			amount := min(c.Remaining, charged[c.Currency]-before[c.Currency])
@@ -199,9 +253,6 @@ func (d *draft) applyCredits(t tariff, sums []invoiceSum, edges []int64, left []
 		for currency, charge := range charged {
 			before[currency] = max(before[currency], charge)
 		}
-	}
-	for i, total := range d.Totals {
-		d.Totals[i].Due = total.Charge - total.Credits
 	}
 }
 

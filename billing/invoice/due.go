@@ -49,7 +49,7 @@ func (s *Service) FinalizeDueInvoices(ctx context.Context) error {
 // finalizeDraftsUntil makes the drafts of an app final whose months ended at before (Unix microseconds) or earlier.
 func (s *Service) finalizeDraftsUntil(ctx context.Context, app tenancy.App, state ledger.Billed, before int64) error {
 	for {
-		due, found, err := s.newUsageCounter(queryOutside(s.db.Platform()), app, state, time.Time{}).nextSpan(ctx)
+		due, found, err := s.newUsageCounter(queryOutside(s.db.Platform()), app, state, time.UnixMicro(before).UTC()).nextSpan(ctx)
 		if err != nil || !found || due.end > before {
 			return err
 		}
@@ -57,7 +57,7 @@ func (s *Service) finalizeDraftsUntil(ctx context.Context, app tenancy.App, stat
 			// If the state differs, another process has made a draft final since it was read: continue from the new
 			// state.
 			if l.Billed == state {
-				_, err := s.finalizeFirstDraft(ctx, l, audit.System, app, due.month)
+				_, err := s.finalizeFirstDraft(ctx, l, audit.System, app, due.month, false)
 				if err != nil {
 					return err
 				}

@@ -2,6 +2,7 @@ package invoice
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,22 +10,23 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/billing/ledger"
+	"stoa/billing/party"
 	"stoa/tenancy"
 	"stoa/tenancy/audit"
 )
 
 // FinalizeInvoice makes the draft of a month final: it assigns the number and posts the charges, the costs and the
 // credits used. Usage of the month that is recorded later is on the next invoice. A month that has not ended is closed
-// early. A repetition returns the final invoice.
+// early, with force only. A repetition returns the final invoice.
 //
-// It returns [agentsvc.CodePrecondition] if the month has not begun or an earlier draft must be finalized first, and
-// [agentsvc.CodeNotFound] if there is no such draft.
-func (s *Service) FinalizeInvoice(ctx context.Context, actor audit.Actor, app tenancy.App, id string) (Invoice, error) {
+// It returns [agentsvc.CodePrecondition] if the month has not begun or, without force, not ended, or if an earlier draft
+// must be finalized first, and [agentsvc.CodeNotFound] if there is no such draft.
+func (s *Service) FinalizeInvoice(ctx context.Context, actor audit.Actor, app tenancy.App, id string, force bool) (Invoice, error) {
 	var out Invoice
 	err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
 		var err error
 		if out, err = readInvoice(ctx, l.Query, app.ID, id); errors.Is(err, agentsvc.CodeNotFound) {
-			out, err = s.finalizeFirstDraft(ctx, l, actor, app, id)
+			out, err = s.finalizeFirstDraft(ctx, l, actor, app, id, force)
 		}
 		return err
 	})
@@ -34,9 +36,10 @@ func (s *Service) FinalizeInvoice(ctx context.Context, actor audit.Actor, app te
 	return out, nil
 }
 
-// finalizeFirstDraft makes the first draft final. Its id must be id, unless that is "". The caller has locked the
+// finalizeFirstDraft makes the first draft final. Its id must be id, unless that is "". A month that is running needs
+// force. The caller has locked the
 // ledger; all statements are in its transaction.
-func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor audit.Actor, app tenancy.App, id string) (Invoice, error) {
+func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor audit.Actor, app tenancy.App, id string, force bool) (Invoice, error) {
 	c := s.newUsageCounter(l.Query, app, l.Billed, l.Now)
 	span, found, err := c.nextSpan(ctx)
 	switch {
@@ -51,6 +54,9 @@ func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor au
 		return Invoice{}, agentsvc.NewError(agentsvc.CodePrecondition, "finalize the invoice of %s first", span.month)
 	case id != "" && l.Now.Before(c.spanBegin(span)):
 		return Invoice{}, agentsvc.NewError(agentsvc.CodePrecondition, "the month %s has not begun", span.month)
+	case !force && l.Now.UnixMicro() < span.end:
+		return Invoice{}, agentsvc.NewError(agentsvc.CodePrecondition, "the month %s ends at %s; to close it now, with the rest of its usage on the next invoice, "+
+			`use force ({"force": true}, or --force)`, span.month, time.UnixMicro(span.end).UTC().Format(time.RFC3339))
 	}
 	// The rows are fixed before they are summed: rows that become visible between the sums and the commit belong to the
 	// next invoice.
@@ -62,11 +68,15 @@ func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor au
 		return Invoice{}, err
 	}
 	left := slices.Clone(have)
-	d, err := c.draftInvoice(ctx, span, left)
+	carried, err := readCarried(ctx, l.Query, app.ID)
 	if err != nil {
 		return Invoice{}, err
 	}
-	if err := postDraft(ctx, l, d); err != nil {
+	d, err := c.draftInvoice(ctx, span, left, carried)
+	if err != nil {
+		return Invoice{}, err
+	}
+	if err := storeDraft(ctx, l, &d); err != nil {
 		return Invoice{}, err
 	}
 	// Credits that expired within the span are not needed any more.
@@ -78,9 +88,6 @@ func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor au
 			}
 		}
 	}
-	if err := storeInvoice(ctx, l, &d.Invoice); err != nil {
-		return Invoice{}, err
-	}
 	if err := unmarkUsage(ctx, l, c); err != nil {
 		return Invoice{}, err
 	}
@@ -90,11 +97,34 @@ func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor au
 	}})
 }
 
-// postDraft posts the charges, the costs and the credit uses of a draft.
+// storeDraft makes a draft final: it adds the parties, posts it, and stores it with its number and its usage.
+func storeDraft(ctx context.Context, l *ledger.Tx, d *draft) error {
+	var err error
+	if d.Parties, err = party.Read(ctx, l.Query, l.App); err != nil {
+		return err
+	}
+	if err := postDraft(ctx, l, *d); err != nil {
+		return err
+	}
+	if err := storeInvoice(ctx, l, &d.Invoice); err != nil {
+		return err
+	}
+	sums, err := json.Marshal(mergeSums(d.sums))
+	if err != nil {
+		return err
+	}
+	_, err = l.Exec(ctx, `INSERT INTO invoice_basis (app, id, replaces, sums) VALUES ($1, $2, $3, $4)`, string(l.App), d.ID, d.Replaces, string(sums))
+	return err
+}
+
+// postDraft posts the charges, the rounding, the taxes, the costs and the credit uses of a draft.
 func postDraft(ctx context.Context, l *ledger.Tx, d draft) error {
 	var entries []ledger.Entry
 	for _, t := range d.Totals {
-		entries = append(entries, ledger.NewTransferEntry(ledger.EntryCharge, t.Currency, t.Charge, ledger.Receivable, ledger.Revenue))
+		entries = append(entries,
+			ledger.NewTransferEntry(ledger.EntryCharge, t.Currency, t.Charge, ledger.Receivable, ledger.Revenue),
+			ledger.NewTransferEntry(ledger.EntryRounding, t.Currency, t.rounding(), ledger.Carried, ledger.Receivable),
+			ledger.NewTransferEntry(ledger.EntryTax, t.Currency, t.Tax, ledger.Receivable, ledger.Tax))
 	}
 	for currency, cost := range d.costs {
 		entries = append(entries, ledger.NewTransferEntry(ledger.EntryCost, currency, cost, ledger.Expense, ledger.Payable))
@@ -114,19 +144,14 @@ func postDraft(ctx context.Context, l *ledger.Tx, d draft) error {
 }
 
 // ReverseInvoice reverses a final invoice as a whole with a credit note, which it returns: its charges are no longer
-// owed, and credits that paid for it are available again unless they have expired. Its usage is not invoiced again. A
-// repetition returns the same credit note. For a draft or a credit note it returns [agentsvc.CodePrecondition], for an
+// owed, and credits that paid for it are available again unless they have expired. Only ReissueInvoice invoices its usage
+// again. A repetition returns the same credit note. For a draft or a credit note it returns [agentsvc.CodePrecondition], for an
 // invoice that does not exist [agentsvc.CodeNotFound].
 func (s *Service) ReverseInvoice(ctx context.Context, actor audit.Actor, app tenancy.App, id string) (Invoice, error) {
 	var note Invoice
 	err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
-		inv, err := readInvoice(ctx, l.Query, app.ID, id)
+		inv, err := s.newUsageCounter(l.Query, app, l.Billed, l.Now).readClosed(ctx, id)
 		switch {
-		case errors.Is(err, agentsvc.CodeNotFound):
-			if span, found, err := s.newUsageCounter(l.Query, app, l.Billed, l.Now).nextSpan(ctx); err == nil && found && span.month == id {
-				return agentsvc.NewError(agentsvc.CodePrecondition, "a draft needs no reversal; finalize it first")
-			}
-			return err
 		case err != nil:
 			return err
 		case inv.Kind == CreditNote:
@@ -152,11 +177,23 @@ func (s *Service) ReverseInvoice(ctx context.Context, actor audit.Actor, app ten
 	return note, nil
 }
 
+// readClosed reads a final invoice. For a draft it returns [agentsvc.CodePrecondition].
+func (c usageCounter) readClosed(ctx context.Context, id string) (Invoice, error) {
+	inv, err := readInvoice(ctx, c.query, c.app.ID, id)
+	if errors.Is(err, agentsvc.CodeNotFound) {
+		if span, found, err := c.nextSpan(ctx); err == nil && found && span.month == id {
+			return inv, agentsvc.NewError(agentsvc.CodePrecondition, "%s is a draft; finalize it first", id)
+		}
+	}
+	return inv, err
+}
+
 // newCreditNote returns the credit note of inv: the same lines with negated amounts.
 func (inv Invoice) newCreditNote() Invoice {
 	n := inv
 	n.ID, n.Kind, n.Reverses = inv.ID+"-reversal", CreditNote, inv.ID
-	n.Lines, n.Credits, n.Totals = slices.Clone(inv.Lines), slices.Clone(inv.Credits), slices.Clone(inv.Totals)
+	n.Replaces, n.ReplacedBy = "", ""
+	n.Lines, n.Credits, n.Totals, n.Taxes = slices.Clone(inv.Lines), slices.Clone(inv.Credits), slices.Clone(inv.Totals), slices.Clone(inv.Taxes)
 	for i := range n.Lines {
 		n.Lines[i].Charge = -n.Lines[i].Charge
 	}
@@ -164,19 +201,27 @@ func (inv Invoice) newCreditNote() Invoice {
 		n.Credits[i].Amount = -n.Credits[i].Amount
 	}
 	for i, t := range n.Totals {
-		n.Totals[i] = Total{t.Currency, -t.Charge, -t.Credits, -t.Due}
+		n.Totals[i] = t.negate()
+	}
+	for i := range n.Taxes {
+		n.Taxes[i].Net, n.Taxes[i].Amount = -n.Taxes[i].Net, -n.Taxes[i].Amount
 	}
 	return n
 }
 
-// postReversal posts the opposite of the charges and credit uses of inv; the costs stay, since the platform had them. A
+// postReversal posts the opposite of the charges, the rounding, the taxes and the credit uses of inv; the costs stay, since the platform had them. A
 // credit gets back what it had paid. If the credit was revoked or has expired, that amount is closed at once.
 func postReversal(ctx context.Context, l *ledger.Tx, inv Invoice) error {
 	for _, t := range inv.Totals {
-		e := ledger.NewTransferEntry(ledger.EntryReversal, t.Currency, t.Charge, ledger.Revenue, ledger.Receivable)
-		e.Invoice = inv.ID
-		if err := l.PostEntry(ctx, e); err != nil {
-			return err
+		for _, e := range []ledger.Entry{
+			ledger.NewTransferEntry(ledger.EntryReversal, t.Currency, t.Charge, ledger.Revenue, ledger.Receivable),
+			ledger.NewTransferEntry(ledger.EntryReversal, t.Currency, t.rounding(), ledger.Receivable, ledger.Carried),
+			ledger.NewTransferEntry(ledger.EntryReversal, t.Currency, t.Tax, ledger.Tax, ledger.Receivable),
+		} {
+			e.Invoice = inv.ID
+			if err := l.PostEntry(ctx, e); err != nil {
+				return err
+			}
 		}
 	}
 	for _, u := range inv.Credits {
@@ -212,7 +257,7 @@ func postReversal(ctx context.Context, l *ledger.Tx, inv Invoice) error {
 func (s *Service) CloseAccount(ctx context.Context, actor audit.Actor, app tenancy.App) error {
 	for more := true; more; {
 		err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
-			_, err := s.finalizeFirstDraft(ctx, l, actor, app, "")
+			_, err := s.finalizeFirstDraft(ctx, l, actor, app, "", true)
 			return err
 		})
 		more = err == nil

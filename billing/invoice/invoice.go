@@ -9,36 +9,48 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"stoa/agentsvc"
-	"stoa/billing/amount"
 	"stoa/billing/ledger"
+	"stoa/billing/party"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
 // Invoice is what an app is charged for a month, or a credit note that reverses an invoice. A draft is computed at each
-// request. A final invoice is stored as the JSON of this struct and never changes; only Status and ReversedBy are
-// computed when it is read.
+// request. A final invoice is stored as the JSON of this struct and never changes; only Status, ReversedBy and
+// ReplacedBy are computed when it is read.
 type Invoice struct {
-	// ID is the month, such as 2026-11; a credit note's ID is that of its invoice with the suffix -reversal.
+	// ID is the month, such as 2026-11, or 2026-11-2 for the invoice that replaces a reversed one; a credit note's ID is
+	// that of its invoice with the suffix -reversal.
 	ID     string `json:"id"`
 	Kind   Kind   `json:"kind"`
 	Status Status `json:"status"`
 	// Number counts the final documents of the platform: 1, 2, 3 and so on, without gaps. 0 for a draft.
-	Number      int64       `json:"number,omitempty"`
-	App         string      `json:"app"`
-	AppID       db.ID       `json:"app_id"`
-	Plan        string      `json:"plan,omitempty"`
-	Period      Period      `json:"period"`
-	Lines       []Line      `json:"lines"`
-	Credits     []CreditUse `json:"credits"`
-	Totals      []Total     `json:"totals"`
-	FinalizedAt *Timestamp  `json:"finalized_at,omitempty"`
-	Reverses    string      `json:"reverses,omitempty"`
-	ReversedBy  string      `json:"reversed_by,omitempty"`
+	Number  int64       `json:"number,omitempty"`
+	App     string      `json:"app"`
+	AppID   db.ID       `json:"app_id"`
+	Plan    string      `json:"plan,omitempty"`
+	Period  Period      `json:"period"`
+	Lines   []Line      `json:"lines"`
+	Credits []CreditUse `json:"credits"`
+	Taxes   []TaxLine   `json:"taxes"`
+	Totals  []Total     `json:"totals"`
+	party.Parties
+	FinalizedAt *Timestamp `json:"finalized_at,omitempty"`
+	References
+}
+
+// References are the ids of the documents that an invoice refers to and is referred to by.
+type References struct {
+	Reverses   string `json:"reverses,omitempty"`
+	ReversedBy string `json:"reversed_by,omitempty"`
+	// Replaces is the reversed invoice whose usage this one charges again.
+	Replaces   string `json:"replaces,omitempty"`
+	ReplacedBy string `json:"replaced_by,omitempty"`
 }
 
 // Kind distinguishes invoices from credit notes.
@@ -68,21 +80,6 @@ type Period struct {
 	Timezone string    `json:"timezone"`
 }
 
-// CreditUse is the amount of an invoice that a credit pays.
-type CreditUse struct {
-	Credit   string       `json:"credit"`
-	Currency string       `json:"currency"`
-	Amount   amount.Money `json:"amount"`
-}
-
-// Total is the total of an invoice in a currency. Due is Charge less Credits.
-type Total struct {
-	Currency string       `json:"currency"`
-	Charge   amount.Money `json:"charge"`
-	Credits  amount.Money `json:"credits"`
-	Due      amount.Money `json:"due"`
-}
-
 // ListInvoices returns the invoices and credit notes of an app without their lines, newest first, drafts before final
 // ones.
 func (s *Service) ListInvoices(ctx context.Context, app tenancy.App) ([]Invoice, error) {
@@ -92,8 +89,7 @@ func (s *Service) ListInvoices(ctx context.Context, app tenancy.App) ([]Invoice,
 	}
 	list := []Invoice{}
 	for _, d := range slices.Backward(a.drafts) {
-		d.Lines = nil
-		list = append(list, d.Invoice)
+		list = append(list, d.Summary())
 	}
 	final, err := s.ListFinalInvoices(ctx, app.ID)
 	return append(list, final...), err
@@ -103,9 +99,15 @@ func (s *Service) ListInvoices(ctx context.Context, app tenancy.App) ([]Invoice,
 func (s *Service) ListFinalInvoices(ctx context.Context, app db.ID) ([]Invoice, error) {
 	list, err := readInvoices(ctx, queryOutside(s.db.Tenant(app)), app, "")
 	for i := range list {
-		list[i].Lines = nil
+		list[i] = list[i].Summary()
 	}
 	return list, err
+}
+
+// Summary returns the invoice as lists show it, without its lines and parties.
+func (inv Invoice) Summary() Invoice {
+	inv.Lines, inv.Parties = nil, party.Parties{}
+	return inv
 }
 
 // FindInvoice returns an invoice of an app, draft or final. If there is none it returns [agentsvc.CodeNotFound].
@@ -150,23 +152,72 @@ const maxInvoices = 1000
 func readInvoices(ctx context.Context, request queryFunc, app db.ID, id string) ([]Invoice, error) {
 	list := []Invoice{}
 	err := request(ctx, func(r db.Row) error {
-		var body, reversed string
-		if err := r.Scan(&body, &reversed); err != nil {
-			return err
-		}
-		var inv Invoice
-		err := json.Unmarshal([]byte(body), &inv)
-		if reversed != "" {
-			inv.Status, inv.ReversedBy = Reversed, reversed
-		}
+		inv, err := scanInvoice(r)
 		list = append(list, inv)
 		return err
-	}, `SELECT i.body, COALESCE(r.id, '') FROM invoice i LEFT JOIN invoice r ON r.app = i.app AND r.reverses = i.id
-		WHERE i.app = $1 AND (CAST($2 AS TEXT) = '' OR i.id = $2) ORDER BY i.number DESC LIMIT $3`, string(app), id, maxInvoices)
+	}, selectInvoices+`WHERE i.app = $1 AND (CAST($2 AS TEXT) = '' OR i.id = $2) ORDER BY i.number DESC LIMIT $3`, string(app), id, maxInvoices)
 	if err != nil {
 		return nil, fmt.Errorf("read the invoices of app %s: %w", app, err)
 	}
 	return list, nil
+}
+
+// selectInvoices selects what scanInvoice reads.
+const selectInvoices = `SELECT i.body, COALESCE(r.id, ''), COALESCE(b.id, '') FROM invoice i LEFT JOIN invoice r ON r.app = i.app AND r.reverses = i.id
+	LEFT JOIN invoice_basis b ON b.app = i.app AND b.replaces = i.id `
+
+// scanInvoice reads a row of selectInvoices.
+func scanInvoice(r db.Row) (Invoice, error) {
+	var inv Invoice
+	var body, reversed, replaced string
+	if err := r.Scan(&body, &reversed, &replaced); err != nil {
+		return inv, err
+	}
+	err := json.Unmarshal([]byte(body), &inv)
+	if inv.ReplacedBy = replaced; reversed != "" {
+		inv.Status, inv.ReversedBy = Reversed, reversed
+	}
+	return inv, err
+}
+
+// AllQuery selects final documents of all apps.
+type AllQuery struct {
+	// Month selects the documents of a month such as 2026-11, "" all.
+	Month string
+	// Before selects documents with a smaller number, 0 all.
+	Before int64
+	// Size bounds the list.
+	Size int
+}
+
+// ListAllInvoices returns final invoices and credit notes of all apps, also deleted ones, without their lines, by number,
+// the newest first.
+func (s *Service) ListAllInvoices(ctx context.Context, q AllQuery) ([]Invoice, error) {
+	before := q.Before
+	if before <= 0 {
+		before = math.MaxInt64
+	}
+	list := []Invoice{}
+	err := queryOutside(s.db.Platform())(ctx, func(r db.Row) error {
+		inv, err := scanInvoice(r)
+		list = append(list, inv.Summary())
+		return err
+	}, selectInvoices+`WHERE i.number < $1 AND (CAST($2 AS TEXT) = '' OR i.id = $2 OR i.id LIKE CAST($2 AS TEXT) || '-%') ORDER BY i.number DESC LIMIT $3`,
+		before, q.Month, q.Size)
+	if err != nil {
+		return nil, fmt.Errorf("list the invoices of all apps: %w", err)
+	}
+	return list, nil
+}
+
+// ListDrafts returns the drafts of an app without their lines, oldest first.
+func (s *Service) ListDrafts(ctx context.Context, app tenancy.App) ([]Invoice, error) {
+	a, err := s.computeAccount(ctx, queryOutside(s.db.Platform()), app)
+	list := []Invoice{}
+	for _, d := range a.drafts {
+		list = append(list, d.Summary())
+	}
+	return list, err
 }
 
 // storeInvoice assigns the next number and stores the invoice. The update locks the counter until the transaction ends:
@@ -184,15 +235,4 @@ func storeInvoice(ctx context.Context, l *ledger.Tx, inv *Invoice) error {
 	_, err = l.Exec(ctx, `INSERT INTO invoice (app, id, number, reverses, finalized_at, body) VALUES ($1, $2, $3, $4, $5, $6)`,
 		string(l.App), inv.ID, inv.Number, inv.Reverses, l.Now.UnixMicro(), string(body))
 	return err
-}
-
-// totalFor returns the total of inv in a currency, and appends one if there is none. The pointer is valid until the
-// next append.
-func (inv *Invoice) totalFor(currency string) *Total {
-	i := slices.IndexFunc(inv.Totals, func(t Total) bool { return t.Currency == currency })
-	if i < 0 {
-		i = len(inv.Totals)
-		inv.Totals = append(inv.Totals, Total{Currency: currency})
-	}
-	return &inv.Totals[i]
 }

@@ -19,6 +19,7 @@ import (
 	"stoa/billing/amount"
 	"stoa/billing/calendar"
 	"stoa/billing/invoice"
+	"stoa/billing/party"
 	"stoa/billing/price"
 	"stoa/billing/usage"
 	"stoa/billing/usage/usagetest"
@@ -59,20 +60,20 @@ func TestLateUsage(t *testing.T) {
 		s, app, ctx := openPriced(t, d), usagetest.NewApp(), t.Context()
 		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 2), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(2, 5), 3), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(4, 5), 5))
 		wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 draft": {20, 0}, "2026-02 draft": {30, 0}, "2026-04 draft": {50, 0}})
-		_, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-02")
+		_, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-02", false)
 		agentsvctest.CheckError(t, err, agentsvc.CodePrecondition)
-		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-03")
+		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-03", false)
 		agentsvctest.CheckError(t, err, agentsvc.CodePrecondition)
 		for _, never := range []string{"2025-12", "later", ""} {
 			_, err = s.Invoices.FindInvoice(ctx, app, never)
 			agentsvctest.CheckError(t, err, agentsvc.CodeNotFound)
 		}
-		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2025-12")
+		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2025-12", false)
 		agentsvctest.CheckError(t, err, agentsvc.CodeNotFound)
-		first, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
+		first, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
 		agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 6), 7))
 		wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 final": {20, 0}, "2026-02 draft": {100, 0}, "2026-04 draft": {50, 0}})
-		second, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-02")
+		second, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-02", false)
 		agentsvctest.RequireNoErrors(t, err)
 		if len(second.Lines) != 2 || second.Lines[0].Late || !second.Lines[1].Late || second.Lines[1].Charge != 70 {
 			t.Errorf("lines %+v", second.Lines)
@@ -82,7 +83,7 @@ func TestLateUsage(t *testing.T) {
 		}
 		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(2, 6), 1))
 		wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 final": {20, 0}, "2026-02 final": {100, 0}, "2026-03 draft": {10, 0}, "2026-04 draft": {50, 0}})
-		again, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
+		again, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
 		agentsvctest.RequireNoErrors(t, err)
 		if diff := cmp.Diff(first, again); diff != "" {
 			t.Errorf("the final invoice has changed (-want +got):\n%s", diff)
@@ -100,11 +101,13 @@ func TestMonthToCome(t *testing.T) {
 		begin, _ := calendar.Month.Bounds(now, time.UTC)
 		this, coming := monthName(now), monthName(begin.AddDate(0, 1, 0))
 		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, now, 2))
-		_, err := s.Invoices.FinalizeInvoice(ctx, actor, app, this)
+		_, err := s.Invoices.FinalizeInvoice(ctx, actor, app, this, false)
+		agentsvctest.CheckError(t, err, agentsvc.CodePrecondition)
+		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, this, true)
 		agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, now, 3))
 		want := map[string][2]amount.Money{this + " final": {20, 0}, coming + " draft": {30, 0}}
 		wantTotals(t, s, app, want)
-		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, coming)
+		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, coming, true)
 		agentsvctest.CheckError(t, err, agentsvc.CodePrecondition)
 		wantTotals(t, s, app, want)
 	})
@@ -121,9 +124,9 @@ func TestPlanInOtherCurrency(t *testing.T) {
 		agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 2))
 		app.Plan = "euro"
 		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 6), 3))
-		inv, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
+		inv, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
 		agentsvctest.RequireNoErrors(t, err)
-		want := []invoice.Total{{Currency: "EUR", Charge: 18, Due: 18}, {Currency: "USD", Charge: 20, Due: 20}}
+		want := []invoice.Total{{Currency: "EUR", Charge: 18, Remainder: 18}, {Currency: "USD", Charge: 20, Remainder: 20}}
 		if diff := cmp.Diff(want, inv.Totals); diff != "" {
 			t.Errorf("totals (-want +got):\n%s", diff)
 		}
@@ -138,7 +141,7 @@ func TestNothingPriced(t *testing.T) {
 		app.Plan = "p"
 		_, err := s.Prices.AddPlan(ctx, actor, price.Plan{Name: "p", Included: map[string]int64{"model_calls": 1}, Overage: map[string]price.Overage{"model_calls": {Per: 1, Amount: 5}}})
 		agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 2))
-		inv, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
+		inv, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
 		agentsvctest.RequireNoErrors(t, err)
 		if len(inv.Lines) != 2 || len(inv.Totals) != 0 {
 			t.Errorf("lines %+v, totals %+v, want two and none", inv.Lines, inv.Totals)
@@ -176,7 +179,7 @@ func TestCreditOrder(t *testing.T) {
 			agentsvctest.RequireNoErrors(t, invoice.GrantCredit(s.Invoices, ctx, app, c))
 		}
 		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 9), 1), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 11), 2), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(2, 21), 1))
-		jan, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
+		jan, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
 		agentsvctest.RequireNoErrors(t, err)
 		// 10 before the end of soon, of which 5 stay unused; 20 after it.
 		want := []invoice.CreditUse{{Credit: "soon", Currency: "USD", Amount: 10}, {Credit: "later", Currency: "USD", Amount: 20}}
@@ -303,7 +306,7 @@ func TestTimezoneChanges(t *testing.T) {
 	_, err := s.Prices.AddPlan(ctx, actor, price.Plan{Name: "p", Timezone: "Asia/Tokyo"})
 	end := time.Date(2026, 1, 31, 15, 0, 0, 0, time.UTC) // the end of January there
 	agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, end.Add(-1*time.Hour), 1), usagetest.RecordCalls(ctx, s.Usage, app, end.Add(time.Hour), 2), usagetest.RecordCalls(ctx, s.Usage, app, end.Add(24*time.Hour), 4))
-	_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
+	_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
 	agentsvctest.RequireNoErrors(t, err)
 	_, err = s.Prices.UpdatePlan(ctx, actor, price.Plan{Name: "p", Timezone: "America/Los_Angeles"})
 	agentsvctest.RequireNoErrors(t, err)
@@ -347,7 +350,7 @@ func TestPlanCharges(t *testing.T) {
 				app.Plan = tt.plan.Name
 				agentsvctest.RequireNoErrors(t, err, s.Usage.NewMeter(app.ID, app.Plan).WriteUsage(ctx, f))
 				wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 draft": {tt.want, 0}})
-				_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
+				_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
 				agentsvctest.RequireNoErrors(t, err)
 				wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 final": {tt.want, 0}})
 			})
@@ -388,7 +391,7 @@ func TestFinalizeAtOnce(t *testing.T) {
 	numbers := make([]int64, 8)
 	for i := range numbers {
 		wg.Go(func() {
-			inv, err := services[i%2].Invoices.FinalizeInvoice(context.WithoutCancel(t.Context()), actor, app, "2026-01")
+			inv, err := services[i%2].Invoices.FinalizeInvoice(context.WithoutCancel(t.Context()), actor, app, "2026-01", false)
 			if err != nil {
 				t.Error(err)
 			}
@@ -423,14 +426,18 @@ func TestFinalizeAtOnce(t *testing.T) {
 // TestInvoiceForms writes an invoice as JSON, CSV and HTML. Names that tenants choose are escaped.
 func TestInvoiceForms(t *testing.T) {
 	t.Parallel()
-	s, app, ctx := openPriced(t, dbtest.NewSQLite(t)), usagetest.NewApp(), t.Context()
+	d := dbtest.NewSQLite(t)
+	s, app, ctx := openPriced(t, d), usagetest.NewApp(), t.Context()
 	app.Plan = "pro"
-	_, err := s.Prices.AddPlan(ctx, actor, price.Plan{Name: "pro", Timezone: "Europe/Berlin", Overage: map[string]price.Overage{"input_tokens": {Per: 1000, Amount: 1_500_000_000}}})
+	_, err := s.Prices.AddPlan(ctx, actor, price.Plan{Name: "pro", Timezone: "Europe/Berlin", Taxes: []price.Tax{{Name: "VAT", Rate: 190_000}}, Overage: map[string]price.Overage{"input_tokens": {Per: 1000, Amount: 1_500_000_000}}})
 	agentsvctest.RequireNoErrors(t, err, s.Usage.NewMeter(app.ID, app.Plan).WriteUsage(ctx, usage.RunFacts{Task: "t", Turn: 1, Epoch: 1, Events: []agentsvc.Event{
 		{Usage: &agentsvc.Usage{Call: "1", StartedAt: usagetest.DateIn2026(1, 5), Provider: "=1+1", Model: "<script>", InputTokens: 1000, OutputTokens: 3}},
 	}}))
 	agentsvctest.RequireNoErrors(t, invoice.GrantCredit(s.Invoices, ctx, app, invoice.Credit{ID: "c", Amount: 500_000_000, Currency: "USD"}))
-	_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01")
+	agentsvctest.RequireNoErrors(t,
+		party.New(d).PutParty(ctx, actor, tenancy.App{}, party.Party{Name: "Stoa <Ltd>", Address: []string{"1 Porch"}, TaxID: "DE1", Note: "Payable in 14 days"}),
+		party.New(d).PutParty(ctx, actor, app, party.Party{Name: "Acme & Co", Email: "books@acme.test"}))
+	_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
 	agentsvctest.RequireNoErrors(t, err)
 	inv, err := s.Invoices.FindInvoice(ctx, app, "2026-01")
 	agentsvctest.RequireNoErrors(t, err)
@@ -442,14 +449,17 @@ func TestInvoiceForms(t *testing.T) {
 		{"line", "model =1+1/<script>", "1000 input tokens, 1 model calls, 3 output tokens", "", "", "", "", "false", "false", "USD", "0.00000001"},
 		{"line", "plan: input tokens", "", "1000", "0", "1000", "1.50", "false", "false", "USD", "1.50"},
 		{"credit", "c", "", "", "", "", "", "", "", "USD", "-0.50"},
-		{"total", "due", "", "", "", "", "", "", "", "USD", "1.00000001"},
+		{"rounding", "carried to the next invoice, less what was carried to this one", "", "", "", "", "", "", "", "USD", "-0.00000001"},
+		{"tax", "VAT 19 %", "", "", "", "", "", "", "", "USD", "0.19"},
+		{"total", "due", "", "", "", "", "", "", "", "USD", "1.19"},
 	}
 	for i, row := range rows[1:] {
 		if diff := cmp.Diff(want[i], row[7:]); diff != "" {
 			t.Errorf("row %d (-want +got):\n%s", i, diff)
 		}
 	}
-	for _, part := range []string{"Invoice No. 1", "2026-01-01 to 2026-01-31 (Europe/Berlin)", "&lt;script&gt;", "1.00000001 USD", "1.50 for each 1000 beyond"} {
+	for _, part := range []string{"Invoice No. 1", "2026-01-01 to 2026-01-31 (Europe/Berlin)", "&lt;script&gt;", "1.50 for each 1000 beyond", "-0.00000001 USD", "VAT 19 %", "of 1.00 USD", "1.19 USD",
+		"<strong>Stoa &lt;Ltd&gt;</strong><br>1 Porch<br>Tax id DE1", "<strong>Acme &amp; Co</strong><br>books@acme.test", "Payable in 14 days"} {
 		if !strings.Contains(page.String(), part) {
 			t.Errorf("the page lacks %q:\n%s", part, page.String())
 		}

@@ -15,24 +15,34 @@ import (
 	"stoa/billing/amount"
 	"stoa/billing/invoice"
 	"stoa/billing/ledger"
+	"stoa/billing/price"
 	"stoa/billing/usage/usagetest"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestLedger runs usage, grants, expiry, finalization, reversal and late usage in random order. Every entry sums to
-// zero, the receivable is the usage less the credits used, and every row is on exactly one invoice.
+// TestLedger runs usage, grants, expiry, finalization, reversal, invoicing again and late usage in random order. Every
+// entry sums to zero, the receivable is what is due, what is carried is the difference to the usage less the credits
+// used, and every row is on exactly one invoice that is not reversed.
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := openPriced(t, d)
+		_, err := s.Prices.AddPlan(t.Context(), actor, price.Plan{
+			Name: "taxed", Currency: "USD", Overage: map[string]price.Overage{"model_calls": {Per: 1, Amount: callPrice}},
+			Taxes: []price.Tax{{Name: "VAT", Rate: 190_000}, {Name: "levy", Rate: 12_345}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		checks := 0
 		rapid.Check(t, func(t *rapid.T) {
 			if checks++; checks > map[db.Engine]int{db.SQLite: 40, db.Postgres: 10}[d.Engine()] {
 				return // a hundred take minutes on a busy machine
 			}
-			b := &ledgerModel{s: s, app: usagetest.NewApp()}
+			b := &ledgerModel{s: s, app: usagetest.NewApp(), reissued: map[string]bool{}}
+			b.app.Plan = "taxed"
 			b.checkInvariants(t)
 			t.Repeat(map[string]func(*rapid.T){
 				"":         b.checkInvariants,
@@ -42,6 +52,7 @@ func TestLedger(t *testing.T) {
 				"expire":   func(t *rapid.T) { requireNoError(t, s.Invoices.ExpireCredits(context.Background())) },
 				"finalise": b.finalizeInvoice,
 				"reverse":  b.reverseInvoice,
+				"again":    b.reissueInvoice,
 			})
 			requireNoError(t, s.Invoices.CloseAccount(context.Background(), actor, b.app))
 			b.checkInvariants(t)
@@ -60,12 +71,17 @@ func requireNoError(t *rapid.T, err error) {
 	}
 }
 
+// callPrice is the price of a call: less than half a cent, so that invoices are rounded up and down.
+const callPrice = 3_100_001
+
 // ledgerModel is the expected state of an app's ledger.
 type ledgerModel struct {
 	s       *services
 	app     tenancy.App
 	used    amount.Money
 	granted amount.Money
+	// reissued are the ids of the invoices that replace others.
+	reissued map[string]bool
 }
 
 // drawTime draws the time of an event; some are before the last invoiced month.
@@ -76,11 +92,11 @@ func drawTime(t *rapid.T) time.Time {
 func (m *ledgerModel) useCalls(t *rapid.T) {
 	n := rapid.IntRange(1, 5).Draw(t, "calls")
 	requireNoError(t, usagetest.RecordCalls(context.Background(), m.s.Usage, m.app, drawTime(t), n))
-	m.used += amount.Money(10 * n)
+	m.used += amount.Money(callPrice * n)
 }
 
 func (m *ledgerModel) grantCredit(t *rapid.T) {
-	c := invoice.Credit{ID: agentsvc.NewID(), Amount: amount.Money(rapid.IntRange(1, 60).Draw(t, "amount")), Currency: "USD"}
+	c := invoice.Credit{ID: agentsvc.NewID(), Amount: amount.Money(rapid.IntRange(1, 20_000_000).Draw(t, "amount")), Currency: "USD"}
 	if rapid.Bool().Draw(t, "expires") {
 		c.Expires = drawTime(t)
 	}
@@ -102,7 +118,7 @@ func (m *ledgerModel) finalizeInvoice(t *rapid.T) {
 	}
 	want, err := m.s.Invoices.FindInvoice(context.Background(), m.app, drafts[len(drafts)-1].ID)
 	requireNoError(t, err)
-	got, err := m.s.Invoices.FinalizeInvoice(context.Background(), actor, m.app, want.ID)
+	got, err := m.s.Invoices.FinalizeInvoice(context.Background(), actor, m.app, want.ID, true)
 	if errors.Is(err, agentsvc.CodePrecondition) && want.Period.From.After(time.Now()) {
 		return // late usage is on the invoice of that month
 	}
@@ -110,7 +126,7 @@ func (m *ledgerModel) finalizeInvoice(t *rapid.T) {
 	if fmt.Sprint(want.Lines, want.Credits, want.Totals, want.Period) != fmt.Sprint(got.Lines, got.Credits, got.Totals, got.Period) {
 		t.Fatalf("the draft %+v became %+v", want, got)
 	}
-	again, err := m.s.Invoices.FinalizeInvoice(context.Background(), actor, m.app, want.ID)
+	again, err := m.s.Invoices.FinalizeInvoice(context.Background(), actor, m.app, want.ID, true)
 	if requireNoError(t, err); again.Number != got.Number {
 		t.Fatalf("it got the numbers %d and %d", got.Number, again.Number)
 	}
@@ -122,6 +138,20 @@ func (m *ledgerModel) reverseInvoice(t *rapid.T) {
 		_, err := m.s.Invoices.ReverseInvoice(context.Background(), actor, m.app, rapid.SampledFrom(final).Draw(t, "invoice").ID)
 		requireNoError(t, err)
 	}
+}
+
+func (m *ledgerModel) reissueInvoice(t *rapid.T) {
+	reversed := slices.DeleteFunc(m.listInvoices(t), func(inv invoice.Invoice) bool { return inv.Status != invoice.Reversed })
+	if len(reversed) == 0 {
+		return
+	}
+	was := rapid.SampledFrom(reversed).Draw(t, "invoice")
+	inv, err := m.s.Invoices.ReissueInvoice(context.Background(), actor, m.app, was.ID)
+	requireNoError(t, err)
+	if inv.Replaces != was.ID || inv.Totals[0].Charge != was.Totals[0].Charge || was.ReplacedBy != "" && was.ReplacedBy != inv.ID {
+		t.Fatalf("%+v\nwas invoiced again as\n%+v", was, inv)
+	}
+	m.reissued[inv.ID] = true
 }
 
 func (m *ledgerModel) listCredits(t *rapid.T) []invoice.Credit {
@@ -155,12 +185,19 @@ func (m *ledgerModel) checkInvariants(t *rapid.T) {
 			t.Fatalf("entry %d of %d: %+v sums to %d", len(entries)-i, len(entries), e, sum)
 		}
 	}
-	var invoiced, reversed, drafted, paid amount.Money
+	var invoiced, again, reversed, drafted, paid, due, tax amount.Money
 	for _, inv := range m.listInvoices(t) {
 		for _, total := range inv.Totals {
+			if inv.Status != invoice.Draft {
+				due += total.Due
+				tax += total.Tax
+			}
 			switch {
 			case inv.Status == invoice.Draft:
 				drafted += total.Charge
+			case m.reissued[inv.ID]:
+				again += total.Charge
+				paid += total.Credits
 			case inv.Kind == invoice.CreditNote:
 				reversed -= total.Charge
 				paid += total.Credits
@@ -168,7 +205,8 @@ func (m *ledgerModel) checkInvariants(t *rapid.T) {
 				invoiced += total.Charge
 				paid += total.Credits
 			}
-			if total.Due != total.Charge-total.Credits {
+			unit := amount.MinorUnit(total.Currency)
+			if total.Charge-total.Credits+total.Carried != total.Net+total.Remainder || total.Due != total.Net+total.Tax || total.Net%unit != 0 || total.Due%unit != 0 {
 				t.Fatalf("total %+v", total)
 			}
 		}
@@ -177,7 +215,8 @@ func (m *ledgerModel) checkInvariants(t *rapid.T) {
 		t.Fatalf("%d were used, %d are invoiced and %d on drafts", m.used, invoiced, drafted)
 	}
 	balances := m.accountBalances(t)
-	if balances[ledger.Receivable] != invoiced-reversed-paid || balances[ledger.Revenue] != reversed-invoiced {
+	if balances[ledger.Receivable] != due || balances[ledger.Carried] != invoiced+again-reversed-paid-(due-tax) || balances[ledger.Tax] != -tax ||
+		balances[ledger.Revenue] != reversed-invoiced-again {
 		t.Fatalf("invoiced %d, reversed %d, paid by credits %d; balances %v", invoiced, reversed, paid, balances)
 	}
 	var remaining amount.Money
@@ -224,7 +263,7 @@ func TestLedgerIsFrozen(t *testing.T) {
 		if err := cmp.Or(usagetest.RecordCalls(t.Context(), s.Usage, app, january, 1), invoice.GrantCredit(s.Invoices, t.Context(), app, invoice.Credit{ID: "c", Amount: 3, Currency: "USD"})); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Invoices.FinalizeInvoice(t.Context(), actor, app, "2026-01"); err != nil {
+		if _, err := s.Invoices.FinalizeInvoice(t.Context(), actor, app, "2026-01", false); err != nil {
 			t.Fatal(err)
 		}
 		for _, table := range []string{"ledger_entry", "ledger_posting", "credit", "invoice"} {

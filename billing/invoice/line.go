@@ -1,6 +1,7 @@
 package invoice
 
 import (
+	"encoding/json"
 	"time"
 
 	"stoa/billing/amount"
@@ -8,10 +9,10 @@ import (
 	"stoa/tenancy"
 )
 
-// Line is one position of an invoice: usage of a kind and model by the price book, or a meter by the plan
-// ([PlanLine]).
+// Line is one position of an invoice: usage of a kind and model by the price book, a meter by the plan ([PlanLine]), or
+// the plan's base fee ([BaseFeeLine]).
 type Line struct {
-	// Kind is that of the usage, or [PlanLine].
+	// Kind is that of the usage, or [PlanLine], or [BaseFeeLine].
 	Kind         amount.Kind `json:"kind"`
 	Provider     string      `json:"provider,omitempty"`
 	Model        string      `json:"model,omitempty"`
@@ -32,13 +33,34 @@ type Line struct {
 	Per      int64        `json:"per,omitempty"`
 	Amount   amount.Money `json:"amount,omitempty"`
 
+	// Plan is the plan whose base fee it is, on a line with Kind BaseFeeLine.
+	Plan string `json:"plan,omitempty"`
+
 	// Currency is "" if no price was in force; then nothing is charged.
 	Currency string       `json:"currency"`
 	Charge   amount.Money `json:"charge"`
 }
 
-// PlanLine is the kind of a line that charges a meter by the plan.
-const PlanLine amount.Kind = "plan"
+const (
+	// PlanLine is the kind of a line that charges a meter by the plan.
+	PlanLine amount.Kind = "plan"
+	// BaseFeeLine is the kind of a line that charges the base fee of a plan for the month.
+	BaseFeeLine amount.Kind = "base_fee"
+)
+
+// MarshalJSON implements [json.Marshaler]: it adds the amounts as decimals.
+func (l Line) MarshalJSON() ([]byte, error) {
+	type fields Line
+	out := struct {
+		fields
+		AmountDecimal string `json:"amount_decimal,omitempty"`
+		ChargeDecimal string `json:"charge_decimal"`
+	}{fields: fields(l), ChargeDecimal: l.Charge.Decimal()}
+	if l.Per > 0 {
+		out.AmountDecimal = l.Amount.Decimal()
+	}
+	return json.Marshal(out)
+}
 
 // tariff is the prices of an app at one moment: its plan and the price book.
 type tariff struct {
@@ -89,7 +111,7 @@ func (t tariff) invoiceLines(sums []invoiceSum) []Line {
 			used = used.Add(u.Quantities)
 		}
 		line := Line{
-			Kind: u.Kind, Provider: u.Provider, Model: u.Model, PriceVersion: u.Version, Usage: map[string]int64{}, Late: u.late, Unpriced: u.Unpriced,
+			Kind: u.Kind, Provider: u.Provider, Model: u.Model, PriceVersion: u.Version, Usage: map[string]int64{}, Late: u.Late, Unpriced: u.Unpriced,
 			Estimated: u.Estimated, Currency: u.Currency, Charge: u.Charge,
 		}
 		var remaining amount.Money

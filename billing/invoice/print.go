@@ -16,7 +16,8 @@ import (
 	"stoa/billing/spreadsheet"
 )
 
-// WriteCSV writes the invoice as CSV: one record for each line, credit use and total. Amounts are decimal.
+// WriteCSV writes the invoice as CSV: one record for each line, credit use, rounding, tax and total. Amounts are decimal.
+// In each currency the records before the total sum to it.
 func (inv Invoice) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	head := []string{"invoice", "number", "status", "app", "from", "to", "timezone"}
@@ -41,12 +42,20 @@ func (inv Invoice) WriteCSV(w io.Writer) error {
 		err = cmp.Or(err, row(append(slices.Clone(about), "line", l.Description(), l.formatUsage(), quantity, included, per, price,
 			strconv.FormatBool(l.Late), strconv.FormatBool(l.Unpriced), l.Currency, l.formatCharge())...))
 	}
+	amountRow := func(kind, text, currency string, m amount.Money) {
+		err = cmp.Or(err, row(append(slices.Clone(about), kind, text, "", "", "", "", "", "", "", currency, m.Decimal())...))
+	}
 	for _, c := range inv.Credits {
-		// Credits reduce the amount, so the column shows them as negative; the sum of a currency's rows is what is due.
-		err = cmp.Or(err, row(append(slices.Clone(about), "credit", c.Credit, "", "", "", "", "", "", "", c.Currency, (-c.Amount).Decimal())...))
+		amountRow("credit", c.Credit, c.Currency, -c.Amount)
 	}
 	for _, t := range inv.Totals {
-		err = cmp.Or(err, row(append(slices.Clone(about), "total", "due", "", "", "", "", "", "", "", t.Currency, t.Due.Decimal())...))
+		amountRow("rounding", "carried to the next invoice, less what was carried to this one", t.Currency, -t.rounding())
+	}
+	for _, t := range inv.Taxes {
+		amountRow("tax", t.Description(), t.Currency, t.Amount)
+	}
+	for _, t := range inv.Totals {
+		amountRow("total", "due", t.Currency, t.Due)
 	}
 	out.Flush()
 	return cmp.Or(err, out.Error())
@@ -58,6 +67,8 @@ func (l Line) Description() string {
 	switch l.Kind {
 	case PlanLine:
 		return "plan: " + strings.ReplaceAll(l.Meter, "_", " ")
+	case BaseFeeLine:
+		return "base fee of plan " + l.Plan
 	case amount.ModelCall, amount.Embedding:
 		parts = append(parts, string(l.Kind)+" "+l.Provider+"/"+l.Model)
 	default:
@@ -73,6 +84,9 @@ func (l Line) Description() string {
 	}
 	return strings.Join(parts, ", ")
 }
+
+// Description returns the tax and its rate, in words.
+func (l TaxLine) Description() string { return l.Name + " " + l.Rate.Percent() + " %" }
 
 // formatCharge returns the charge, "" if no price was in force.
 func (l Line) formatCharge() string {
@@ -121,17 +135,26 @@ body { font: 11pt/1.45 system-ui, sans-serif; color: #1a1a1a; max-width: 46rem; 
 h1 { font-size: 1.5rem; margin-bottom: 0.2rem }
 table { border-collapse: collapse; width: 100%; margin: 1.5rem 0 }
 th, td { text-align: left; vertical-align: top; padding: 0.3rem 0.6rem 0.3rem 0; border-bottom: 1px solid #ccc }
+address { font-style: normal; margin-bottom: 2rem }
 td.amount, th.amount { text-align: right; white-space: nowrap; padding-right: 0 }
 small { color: #555 }
 tr { break-inside: avoid }
 @page { margin: 2cm }
 </style>
+{{- with .Seller}}
+<address>{{template "party" .}}</address>
+{{- end}}
 <h1>{{if eq .Kind "credit_note"}}Credit note{{else}}Invoice{{end}}{{if .Number}} No. {{.Number}}{{end}}{{if eq .Status "draft"}} (draft){{end}}</h1>
+{{- with .Buyer}}
+<address>{{template "party" .}}</address>
+{{- end}}
 <p>{{.App}}{{if .Plan}}, plan {{.Plan}}{{end}}<br>
 {{day .Period.From.Time .Period.Timezone}} to {{last .Period.To.Time .Period.Timezone}} ({{.Period.Timezone}})
 {{- with .FinalizedAt}}<br>made on {{day .Time "UTC"}}{{end}}
 {{- with .Reverses}}<br>takes back invoice {{.}}{{end}}
-{{- with .ReversedBy}}<br>taken back by {{.}}{{end}}</p>
+{{- with .ReversedBy}}<br>taken back by {{.}}{{end}}
+{{- with .Replaces}}<br>replaces invoice {{.}}{{end}}
+{{- with .ReplacedBy}}<br>replaced by invoice {{.}}{{end}}</p>
 <table>
 <tr><th>For</th><th>Used</th><th class="amount">Amount</th></tr>
 {{- range .Lines}}
@@ -140,11 +163,29 @@ tr { break-inside: avoid }
 {{- range .Credits}}
 <tr><td>Credit</td><td><small>{{.Credit}}</small></td><td class="amount">{{(minus .Amount).Decimal}} {{.Currency}}</td></tr>
 {{- end}}
+{{- range .Totals}}{{if .Carried}}
+<tr><td>Carried from earlier invoices</td><td></td><td class="amount">{{.Carried.Decimal}} {{.Currency}}</td></tr>
+{{- end}}{{if .Remainder}}
+<tr><td>Carried to the next invoice</td><td></td><td class="amount">{{(minus .Remainder).Decimal}} {{.Currency}}</td></tr>
+{{- end}}
+<tr><td>Net</td><td></td><td class="amount">{{.Net.Decimal}} {{.Currency}}</td></tr>
+{{- end}}
+{{- range .Taxes}}
+<tr><td>{{.Description}}</td><td><small>of {{.Net.Decimal}} {{.Currency}}</small></td><td class="amount">{{.Amount.Decimal}} {{.Currency}}</td></tr>
+{{- end}}
 {{- range .Totals}}
 <tr><th>Due</th><th></th><th class="amount">{{.Due.Decimal}} {{.Currency}}</th></tr>
 {{- end}}
 </table>
+{{- with .Seller}}{{with .Note}}
+<p>{{.}}</p>
+{{- end}}{{end}}
 </html>
+{{- define "party"}}<strong>{{.Name}}</strong>
+{{- range .Address}}<br>{{.}}{{end}}
+{{- with .TaxID}}<br>Tax id {{.}}{{end}}
+{{- with .Email}}<br>{{.}}{{end}}
+{{- end}}
 `))
 
 // inZone returns t in the zone of that name, or in UTC if this machine does not know the zone.

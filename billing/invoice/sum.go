@@ -12,13 +12,14 @@ import (
 	"stoa/tenancy/db"
 )
 
-// invoiceSum is the sum of usage rows of one kind, model, price and slice of time.
+// invoiceSum is the sum of usage rows of one kind, model, price and slice of time. Its JSON is stored with the invoice, so
+// a renamed field would lose its value.
 type invoiceSum struct {
 	price.Usage
 	price.Price
 	Estimated bool
-	// late is set for usage from before the span that was recorded after the previous invoice.
-	late bool
+	// Late is set for usage from before the span that was recorded after the previous invoice.
+	Late bool
 	// sliceIndex is how many of the edges are at or before the usage.
 	sliceIndex int
 }
@@ -61,7 +62,7 @@ func (c usageCounter) sumSpan(ctx context.Context, sp invoiceSpan, edges []int64
 	var list []invoiceSum
 	add := func(late bool, where string, from, to int64) error {
 		return c.query(ctx, func(r db.Row) error {
-			u := invoiceSum{late: late}
+			u := invoiceSum{Late: late}
 			var run int64
 			err := r.Scan((*string)(&u.Kind), &u.Provider, &u.Model, &u.Currency, &u.Version, &u.Unpriced, &u.Estimated, &u.sliceIndex,
 				&u.InputTokens, &u.OutputTokens, &u.CacheReadTokens, &u.CacheWriteTokens, &u.ReasoningTokens, &u.ModelCalls,
@@ -89,7 +90,7 @@ func mergeSums(sums []invoiceSum) []invoiceSum {
 	at := map[key]int{}
 	var list []invoiceSum
 	for _, u := range sums {
-		k := key{u.Kind, u.Provider, u.Model, u.Currency, u.Version, u.Unpriced, u.Estimated, u.late}
+		k := key{u.Kind, u.Provider, u.Model, u.Currency, u.Version, u.Unpriced, u.Estimated, u.Late}
 		i, seen := at[k]
 		if !seen {
 			at[k] = len(list)

@@ -19,7 +19,7 @@ type Account string
 
 // The accounts.
 const (
-	// Receivable is what the app owes: the invoiced charges less the credits used for them.
+	// Receivable is what the app owes: what was due by its invoices, in whole minor units of the currency.
 	Receivable Account = "receivable"
 	// Revenue is what was invoiced.
 	Revenue Account = "revenue"
@@ -27,6 +27,11 @@ const (
 	Unspent Account = "credits"
 	// Promotion is what granted credits cost the platform.
 	Promotion Account = "promotion"
+	// Carried is what rounding has left of invoices, and the next invoice takes over: less than a minor unit, unless
+	// invoices were reversed.
+	Carried Account = "carried"
+	// Tax is the tax on invoices, which the platform owes the authorities.
+	Tax Account = "tax"
 	// Expense is what the invoiced usage costs the platform.
 	Expense Account = "cost"
 	// Payable is what the platform owes its vendors for that usage.
@@ -38,10 +43,14 @@ type EntryKind string
 
 // The kinds of entries, with the accounts that they debit and credit.
 const (
-	// EntryCharge is an invoice: debits Receivable, credits Revenue.
+	// EntryCharge is an invoice before tax: debits Receivable, credits Revenue.
 	EntryCharge EntryKind = "charge"
 	// EntryCost is the cost of the usage on an invoice: debits Expense, credits Payable.
 	EntryCost EntryKind = "cost"
+	// EntryRounding makes an invoice a multiple of the minor unit: debits Carried, credits Receivable, or the reverse.
+	EntryRounding EntryKind = "rounding"
+	// EntryTax is the tax of an invoice: debits Receivable, credits Tax.
+	EntryTax EntryKind = "tax"
 	// EntryGrant is a new credit: debits Promotion, credits Unspent.
 	EntryGrant EntryKind = "grant"
 	// EntryUse is a credit that pays for an invoice: debits Unspent, credits Receivable.
@@ -52,7 +61,7 @@ const (
 	EntryRevocation EntryKind = "revocation"
 	// EntryReturn undoes an EntryUse of a reversed invoice: debits Receivable, credits Unspent.
 	EntryReturn EntryKind = "return"
-	// EntryReversal undoes the EntryCharge of a reversed invoice: debits Revenue, credits Receivable.
+	// EntryReversal undoes the EntryCharge, the EntryRounding and the EntryTax of a reversed invoice, in an entry each.
 	EntryReversal EntryKind = "reversal"
 )
 

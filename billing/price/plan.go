@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"stoa/agentsvc"
 	"stoa/billing/amount"
@@ -26,7 +28,13 @@ type Plan struct {
 	Currency string
 	// Timezone is the zone by which its invoices' months begin, a name of the IANA time zone database; "" means UTC.
 	Timezone string
-	// Included are the quantities by meter that the plan's monthly price covers. Overage is the price of what exceeds
+	// BaseFee is charged for each month that ends after BaseFeeSince, which UpdatePlan sets when a plan without a base
+	// fee gets one. Only invoices use both, and Taxes.
+	BaseFee      amount.Money
+	BaseFeeSince time.Time
+	// Taxes are added to the net amount of invoices, each by itself.
+	Taxes []Tax
+	// Included are the quantities by meter that the plan's base fee covers. Overage is the price of what exceeds
 	// them; it replaces the charge of the price book for that meter. Only invoices use both; the charge in a usage row
 	// does not.
 	Included map[string]int64
@@ -46,6 +54,12 @@ type Plan struct {
 type Overage struct {
 	Per    int64
 	Amount amount.Money
+}
+
+// Tax is a tax on invoices.
+type Tax struct {
+	Name string      `json:"name"`
+	Rate amount.Rate `json:"percent"`
 }
 
 // Retention is how long finished tasks, their events and idle sessions are kept. Zero means forever.
@@ -69,6 +83,9 @@ type storedPlan struct {
 	Events        time.Duration            `json:"events,omitempty"`
 	Sessions      time.Duration            `json:"sessions,omitempty"`
 	Timezone      string                   `json:"timezone,omitempty"`
+	BaseFee       amount.Money             `json:"base_fee,omitempty"`
+	BaseFeeSince  time.Time                `json:"base_fee_since,omitzero"`
+	Taxes         []Tax                    `json:"taxes,omitempty"`
 }
 
 // storedOverage is the JSON of an [Overage].
@@ -87,7 +104,7 @@ func (p Plan) storedBody() storedPlan {
 			overage[meter] = storedOverage(o)
 		}
 	}
-	return storedPlan{p.Currency, p.Included, overage, p.AllowedModels, r.Tasks, r.Events, r.Sessions, p.Timezone}
+	return storedPlan{p.Currency, p.Included, overage, p.AllowedModels, r.Tasks, r.Events, r.Sessions, p.Timezone, p.BaseFee, p.BaseFeeSince, p.Taxes}
 }
 
 const planColumns = `name, terms, weight, max_concurrent_tasks, queue_depth, created_at, updated_at`
@@ -104,6 +121,7 @@ func (p *Plan) scanRow(row db.Row) error {
 		return err
 	}
 	p.Currency, p.Timezone, p.Included, p.AllowedModels = body.Currency, body.Timezone, body.Included, body.AllowedModels
+	p.BaseFee, p.BaseFeeSince, p.Taxes = body.BaseFee, body.BaseFeeSince, body.Taxes
 	if body.Overage != nil {
 		p.Overage = make(map[string]Overage, len(body.Overage))
 		for meter, o := range body.Overage {
@@ -125,8 +143,13 @@ func (p Plan) auditDetail() any {
 	}{p.storedBody(), p.Weight, p.MaxConcurrentTasks, p.QueueDepth}
 }
 
-// maxPatterns bounds the entries of [Plan.AllowedModels].
-const maxPatterns = 1000
+const (
+	// maxPatterns bounds the entries of [Plan.AllowedModels].
+	maxPatterns = 1000
+	// maxTaxes bounds the entries of [Plan.Taxes], and maxTaxNameBytes the name of each.
+	maxTaxes        = 5
+	maxTaxNameBytes = 64
+)
 
 // validate returns an error with [agentsvc.CodeInvalid] for the first invalid field, or the error of
 // [tenancy.Limits.CheckBounds].
@@ -139,6 +162,9 @@ func (p Plan) validate() error {
 	}
 	if _, err := time.LoadLocation(p.Timezone); err != nil || p.Timezone == "Local" {
 		return agentsvc.NewInvalidError("timezone", "%.40q is no time zone, such as Europe/Berlin", p.Timezone)
+	}
+	if err := p.validateInvoiced(); err != nil {
+		return err
 	}
 	for _, meter := range slices.Sorted(maps.Keys(p.Included)) {
 		if !slices.Contains(amount.Meters, meter) {
@@ -177,6 +203,24 @@ func (p Plan) validate() error {
 	return nil
 }
 
+// validateInvoiced is the part of validate for the base fee and the taxes.
+func (p Plan) validateInvoiced() error {
+	switch {
+	case p.BaseFee < 0 || p.BaseFee > amount.MaxPrice:
+		return agentsvc.NewInvalidError("base_fee", "must be nano-units of the currency, from 0 to %d", amount.MaxPrice)
+	case p.BaseFee > 0 && p.Currency == "":
+		return agentsvc.NewInvalidError("currency", "is missing: a plan with a base_fee names its currency")
+	case len(p.Taxes) > maxTaxes:
+		return agentsvc.NewInvalidError("taxes", "there are %d, %d are allowed", len(p.Taxes), maxTaxes)
+	}
+	for i, tax := range p.Taxes {
+		if tax.Name == "" || len(tax.Name) > maxTaxNameBytes || !utf8.ValidString(tax.Name) || strings.ContainsFunc(tax.Name, unicode.IsControl) {
+			return agentsvc.NewInvalidError(fmt.Sprintf("taxes[%d].name", i), "must be 1 to %d bytes of text, such as VAT", maxTaxNameBytes)
+		}
+	}
+	return nil
+}
+
 // AddPlan creates a plan. If the name is taken it returns [agentsvc.CodeExists].
 func (s *Service) AddPlan(ctx context.Context, actor audit.Actor, p Plan) (Plan, error) {
 	return s.savePlan(ctx, actor, "plan.create", p, `INSERT INTO plan (name, terms, weight, max_concurrent_tasks, queue_depth, created_at, updated_at)
@@ -197,17 +241,13 @@ func (s *Service) savePlan(ctx context.Context, actor audit.Actor, action string
 	if err := p.validate(); err != nil {
 		return Plan{}, err
 	}
-	terms, err := json.Marshal(p.storedBody())
-	if err != nil {
-		return Plan{}, err
-	}
 	// on is set in the transaction and used after the commit: a signal before it could make a process read the old
 	// plan.
 	var on []db.ID
-	detail := map[string]any{"plan": p.Name, "after": p.auditDetail()}
-	err = s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
+	detail := map[string]any{"plan": p.Name}
+	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
+		var was Plan
 		err := tx.Query(ctx, func(row db.Row) error {
-			var was Plan
 			err := was.scanRow(row)
 			detail["before"] = was.auditDetail()
 			return err
@@ -215,6 +255,17 @@ func (s *Service) savePlan(ctx context.Context, actor audit.Actor, action string
 		if err != nil {
 			return err
 		}
+		if p.BaseFeeSince = was.BaseFeeSince; was.BaseFee == 0 {
+			p.BaseFeeSince = time.Time{}
+		}
+		if p.BaseFee > 0 && p.BaseFeeSince.IsZero() {
+			p.BaseFeeSince = time.Now().UTC()
+		}
+		terms, err := json.Marshal(p.storedBody())
+		if err != nil {
+			return err
+		}
+		detail["after"] = p.auditDetail()
 		n, err := tx.Exec(ctx, sql, p.Name, string(terms), p.Weight, p.MaxConcurrentTasks, p.QueueDepth)
 		if err != nil {
 			return err

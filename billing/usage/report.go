@@ -70,11 +70,24 @@ const maxRows = 10_000
 // never summed: each currency has rows of its own. If there is no money, the totals name the currency in which the app
 // is charged now.
 func (s *Service) SumUsage(ctx context.Context, app db.ID, plan string, q Query) (rows []Sum, totals Sum, err error) {
+	// The condition tenant || '' = $1 is for the index usage_at, tenant = $1 for row-level security.
+	rows, err = sumRows(ctx, s.db.Tenant(app), q, `tenant || '' = $1 AND tenant = $1 AND`, string(app))
+	return rows, totalSums(rows, s.prices.CurrencyForPlan(plan)), err
+}
+
+// SumAllUsage returns the totals of the usage of all apps; the groups of q are not used.
+func (s *Service) SumAllUsage(ctx context.Context, q Query) (Sum, error) {
+	q.By = nil
+	rows, err := sumRows(ctx, s.db.Platform(), q, `CAST($1 AS TEXT) = '' AND`, "")
+	return totalSums(rows, s.prices.CurrencyForPlan("")), err
+}
+
+// sumRows returns the usage that q and the condition where select, summed by the groups of q and by currency.
+func sumRows(ctx context.Context, h *db.Handle, q Query, where, app string) (rows []Sum, err error) {
 	by, err := q.groupColumns()
 	if err != nil {
-		return nil, Sum{}, err
+		return nil, err
 	}
-	// The condition tenant || '' = $1 is for the index usage_at, tenant = $1 for row-level security.
 	var b db.Batch
 	b.Query(func(row db.Row) error {
 		var x Sum
@@ -90,16 +103,15 @@ func (s *Service) SumUsage(ctx context.Context, app db.ID, plan string, q Query)
 		return err
 	}, `SELECT `+by+`, currency, `+amount.SumsSQL("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "model_calls",
 		"tool_calls", "runs", "run_micros", "embeddings", "stored_bytes", "cost", "charge", "CASE WHEN unpriced THEN 1 ELSE 0 END")+`
-		FROM usage WHERE tenant || '' = $1 AND tenant = $1 AND at >= $2 AND at < $3
-		GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 6, 1, 2, 3, 4, 5, 7 DESC LIMIT $4`, string(app), q.From.UnixMicro(), q.To.UnixMicro(), maxRows+1)
-	if err := s.db.Tenant(app).Do(ctx, &b); err != nil {
-		return nil, Sum{}, fmt.Errorf("add up usage: %w", err)
+		FROM usage WHERE `+where+` at >= $2 AND at < $3
+		GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 6, 1, 2, 3, 4, 5, 7 DESC LIMIT $4`, app, q.From.UnixMicro(), q.To.UnixMicro(), maxRows+1)
+	if err := h.Do(ctx, &b); err != nil {
+		return nil, fmt.Errorf("add up usage: %w", err)
 	}
 	if len(rows) > maxRows {
-		return nil, Sum{}, agentsvc.NewInvalidError("group_by", "makes more than %d rows: ask for less time, or for fewer groups", maxRows)
+		return nil, agentsvc.NewInvalidError("group_by", "makes more than %d rows: ask for less time, or for fewer groups", maxRows)
 	}
-	rows = mergeUnpriced(rows)
-	return rows, totalSums(rows, s.prices.CurrencyForPlan(plan)), nil
+	return mergeUnpriced(rows), nil
 }
 
 // groupColumns returns the select list for the groups of q, or an error with [agentsvc.CodeInvalid]. The text comes from

@@ -67,6 +67,11 @@ func init() { addA2ARoutes() }
 
 // newA2AParams returns the params of a blocking message that both versions of the A2A protocol accept.
 func newA2AParams(_ appIDs, part any, more ...any) any {
+	if content, ok := part.(map[string]any); ok {
+		for kind := range content {
+			part = map[string]any{"kind": kind, kind: content[kind]}
+		}
+	}
 	m := map[string]any{"messageId": "official", "role": "user", "parts": []any{part}}
 	for i := 0; i+1 < len(more); i += 2 {
 		m[more[i].(string)] = more[i+1]

@@ -198,11 +198,16 @@ func formatIssuer(auth map[string]any) string {
 	return fmt.Sprintf("%v for %v, keys at %v", auth["issuer"], auth["audience"], auth["jwks_url"])
 }
 
-// readPages returns the entries of all pages of a list of the admin API. Each page has its entries under key and the
-// token of the next page under next_page_token. Query parameters without a value are not sent. A token that repeats
-// ends the list, so that a faulty server cannot cause an endless loop.
+// readPages is readList for a list that has pages, with the largest size of a page.
 func readPages(ctx context.Context, api *client, path, key string, query url.Values) ([]json.RawMessage, error) {
 	query.Set("page_size", "100")
+	return readList(ctx, api, path, key, query)
+}
+
+// readList returns the entries of all pages of a list of the admin API. Each page has its entries under key and the
+// token of the next page under next_page_token. Query parameters without a value are not sent. A token that repeats
+// ends the list, so that a faulty server cannot cause an endless loop.
+func readList(ctx context.Context, api *client, path, key string, query url.Values) ([]json.RawMessage, error) {
 	for name := range query {
 		if query.Get(name) == "" {
 			query.Del(name)
@@ -211,7 +216,7 @@ func readPages(ctx context.Context, api *client, path, key string, query url.Val
 	all := []json.RawMessage{}
 	for {
 		var page map[string]json.RawMessage
-		if err := api.doJSON(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &page); err != nil {
+		if err := api.doJSON(ctx, http.MethodGet, strings.TrimSuffix(path+"?"+query.Encode(), "?"), nil, &page); err != nil {
 			return nil, err
 		}
 		var entries []json.RawMessage

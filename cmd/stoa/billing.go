@@ -2,78 +2,198 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"time"
-
-	"stoa/billing"
-	"stoa/tenancy/db"
+	"net/http"
+	"net/url"
+	"strings"
 )
 
-// billingCmd is `stoa billing`.
+// billingCmd is `stoa billing`. Its commands need the admin secret, except check.
 type billingCmd struct {
-	Check billingCheckCmd `cmd:"" help:"Compute the balances of all budgets from the usage, and show those that were wrong."`
+	Usage   billingUsageCmd   `cmd:"" help:"Show what an app has used, or all apps."`
+	Price   billingPriceCmd   `cmd:"" help:"Manage the price books."`
+	Plan    billingPlanCmd    `cmd:"" help:"Manage the plans."`
+	Budget  billingBudgetCmd  `cmd:"" help:"Manage the budgets of an app, or of the platform."`
+	Credit  billingCreditCmd  `cmd:"" help:"Manage the credits of an app."`
+	Invoice billingInvoiceCmd `cmd:"" help:"List, print, finalize and reverse invoices."`
+	Ledger  billingLedgerCmd  `cmd:"" help:"Show the ledger of an app, the newest entries first."`
+	Seller  billingSellerCmd  `cmd:"" help:"Show or set the seller on all invoices."`
+	Buyer   billingBuyerCmd   `cmd:"" help:"Show or set the buyer on the invoices of an app."`
+	Check   billingCheckCmd   `cmd:"" help:"Compute the balances of all budgets from the usage, and show those that were wrong."`
 }
 
-// billingCheckCmd is `stoa billing check`. It opens the database directly and needs no server.
-type billingCheckCmd struct {
-	databaseFlag `embed:""`
-	JSON         bool `name:"json" help:"Print JSON."`
+// billingFlags are the flags of the commands that ask the server.
+type billingFlags struct {
+	serverFlag `embed:""`
+	JSON       bool `name:"json" help:"Print the API's answer as JSON."`
 }
 
-// Run recomputes the balances of all budgets in their present windows from the usage and the reservations in the
-// database, corrects those that are wrong and prints them. It returns an error if any was wrong. On PostgreSQL it may
-// run while servers do.
-func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
-	// Summing the usage of all apps may take long: the default timeout of 30 s for an answer would break it off.
-	url, err := cmd.findDatabase()
+// column is a column of a table: its header and the member of a row's JSON that it shows. A dotted member is one of a
+// member; of a list the first element is taken.
+type column struct{ header, member string }
+
+// callBilling sends a request and prints the answer with show, or as JSON.
+func (f *billingFlags) callBilling(ctx context.Context, c *console, method, path string, body any, show func(map[string]any) error) error {
+	api, err := f.newAdminClient()
 	if err != nil {
 		return err
 	}
-	d, err := db.Open(ctx, url, db.Options{MaxConns: 2, ResponseTimeout: time.Hour})
-	if err != nil {
+	var answer json.RawMessage
+	if err := api.doJSON(ctx, method, path, body, &answer); err != nil {
 		return err
 	}
-	defer func() { _ = d.Close() }()
-	// Without a bus: the servers read the corrected balances from the database.
-	b, err := billing.Open(ctx, d, nil, billing.Options{})
-	if err != nil {
-		return err
+	if f.JSON && len(answer) > 0 {
+		return c.printJSON(answer)
 	}
-	wrong, err := b.Budgets.RebuildBalances(ctx)
-	if err != nil {
-		return err
-	}
-	if cmd.JSON {
-		list := make([]balanceDifference, len(wrong))
-		for i, w := range wrong {
-			list[i] = balanceDifference(w)
+	var fields map[string]any
+	if len(answer) > 0 {
+		if err := decodeNumbers(answer, &fields); err != nil {
+			return fmt.Errorf("read the answer of %s: %w", path, err)
 		}
-		if err := c.printJSON(list); err != nil {
+	}
+	return show(fields)
+}
+
+// listBilling prints the rows of all pages of a list as a table, or as JSON.
+func (f *billingFlags) listBilling(ctx context.Context, c *console, path, key string, query url.Values, columns []column) error {
+	api, err := f.newAdminClient()
+	if err != nil {
+		return err
+	}
+	all, err := readList(ctx, api, path, key, query)
+	if err != nil {
+		return err
+	}
+	if f.JSON {
+		return c.printJSON(map[string]any{key: all})
+	}
+	rows := make([]any, len(all))
+	for i, raw := range all {
+		if err := decodeNumbers(raw, &rows[i]); err != nil {
+			return fmt.Errorf("read the list of %s: %w", key, err)
+		}
+	}
+	return c.printColumns(columns, rows)
+}
+
+// decodeNumbers decodes JSON and keeps the digits of numbers, which a float64 would round.
+func decodeNumbers(raw []byte, into any) error {
+	d := json.NewDecoder(strings.NewReader(string(raw)))
+	d.UseNumber()
+	return d.Decode(into)
+}
+
+// printColumns prints a table of rows of decoded JSON.
+func (c *console) printColumns(columns []column, rows []any) error {
+	headers, cells := make([]string, len(columns)), make([][]string, len(rows))
+	for i, col := range columns {
+		headers[i] = col.header
+	}
+	for i, row := range rows {
+		for _, col := range columns {
+			cells[i] = append(cells[i], formatMember(row, col.member))
+		}
+	}
+	return c.printTable(headers, cells)
+}
+
+// formatMember returns a member of decoded JSON as text, "-" if there is none. Of a list it joins the elements.
+func formatMember(v any, member string) string {
+	name, rest, _ := strings.Cut(member, ".")
+	switch v := v.(type) {
+	case map[string]any:
+		if name != "" {
+			return formatMember(v[name], rest)
+		}
+	case []any:
+		var texts []string
+		for _, x := range v {
+			texts = append(texts, formatMember(x, member))
+		}
+		return strings.Join(texts, ", ")
+	}
+	if v == nil || v == "" {
+		return "-"
+	}
+	return fmt.Sprint(v)
+}
+
+// appPath returns the path of an app's resource in the admin API, or that of the platform's if app is "".
+func appPath(app, resource string) string {
+	if app == "" {
+		return "/admin/" + resource
+	}
+	return "/admin/apps/" + url.PathEscape(app) + "/" + resource
+}
+
+// readObject reads a file, "-" for standard input, that has a JSON object.
+func (c *console) readObject(file string) (json.RawMessage, error) {
+	text, err := c.readInput(file)
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(text), &fields); err != nil {
+		return nil, &exitError{code: exitUsage, cause: fmt.Errorf("%s must be a JSON object: %w", file, err)}
+	}
+	return json.RawMessage(text), nil
+}
+
+// billingUsageCmd is `stoa billing usage`.
+type billingUsageCmd struct {
+	billingFlags `embed:""`
+	App          string `arg:"" optional:"" help:"The app's name. Without it all apps are shown."`
+	From         string `placeholder:"DAY" help:"From this day or time in UTC on (the month's first)."`
+	To           string `placeholder:"DAY" help:"Until before this day or time in UTC (now)."`
+	GroupBy      string `placeholder:"GROUPS" help:"Any of agent, model, user, key and day, with commas."`
+}
+
+// Run prints the sums of usage, a row for each app, group and currency.
+func (cmd *billingUsageCmd) Run(ctx context.Context, c *console) error {
+	columns := []column{{"CURRENCY", "currency"}, {"CHARGE", "charge_decimal"}, {"COST", "cost_decimal"}, {"INPUT", "input_tokens"}, {"OUTPUT", "output_tokens"},
+		{"CALLS", "model_calls"}, {"TOOLS", "tool_calls"}, {"RUNS", "runs"}, {"UNPRICED", "unpriced"}}
+	if cmd.GroupBy != "" {
+		for _, group := range strings.Split(cmd.GroupBy, ",") {
+			columns = append([]column{{strings.ToUpper(group), group}}, columns...)
+		}
+	}
+	if cmd.App == "" {
+		columns = append([]column{{"APP", "app"}}, columns...)
+	}
+	query := url.Values{"from": {cmd.From}, "to": {cmd.To}, "group_by": {cmd.GroupBy}}
+	return cmd.listBilling(ctx, c, appPath(cmd.App, "usage"), "rows", query, columns)
+}
+
+// billingLedgerCmd is `stoa billing ledger`.
+type billingLedgerCmd struct {
+	billingFlags `embed:""`
+	App          string `arg:"" help:"The app's name, or the id of a deleted app."`
+}
+
+// Run prints the balances of the accounts and the newest entries.
+func (cmd *billingLedgerCmd) Run(ctx context.Context, c *console) error {
+	return cmd.callBilling(ctx, c, http.MethodGet, appPath(cmd.App, "ledger")+"?page_size=1000", nil, func(answer map[string]any) error {
+		balances, _ := answer["balances_decimal"].(map[string]any)
+		accounts := []column{{"CURRENCY", "currency"}}
+		for _, name := range []string{"receivable", "revenue", "tax", "carried", "credits", "promotion", "cost", "payable"} {
+			accounts = append(accounts, column{strings.ToUpper(name), name})
+		}
+		var rows []any
+		for currency, balance := range balances {
+			row, _ := balance.(map[string]any)
+			row["currency"] = currency
+			rows = append(rows, row)
+		}
+		if err := c.printColumns(accounts, rows); err != nil {
 			return err
 		}
-	}
-	for _, w := range wrong {
-		if !cmd.JSON {
-			c.printStatus("budget %s of app %q since %s: committed %d, now %d; reserved %d, now %d", w.Budget, w.App, w.Since.Format(time.RFC3339),
-				w.Committed, w.WantCommitted, w.Reserved, w.WantReserved)
+		c.printText("\n")
+		entries, _ := answer["entries"].([]any)
+		columns := []column{{"ENTRY", "id"}, {"KIND", "kind"}, {"INVOICE", "invoice"}, {"CREDIT", "credit"}, {"AT", "at"}}
+		for _, account := range accounts[1:] {
+			columns = append(columns, column{account.header, "postings_decimal." + account.member})
 		}
-	}
-	switch {
-	case len(wrong) > 0:
-		return &exitError{code: exitFailed}
-	case !cmd.JSON:
-		_, err = fmt.Fprintln(c.out, "all balances are what was used")
-	}
-	return err
-}
-
-// balanceDifference is a [budget.BalanceDifference] in the output of `stoa billing check --json`.
-type balanceDifference struct {
-	App           db.ID     `json:"app"` // the app's id, "" for the platform
-	Budget        string    `json:"budget"`
-	Since         time.Time `json:"since"`
-	Committed     int64     `json:"committed"`
-	Reserved      int64     `json:"reserved"`
-	WantCommitted int64     `json:"want_committed"`
-	WantReserved  int64     `json:"want_reserved"`
+		return c.printColumns(append(columns, column{"CURRENCY", "currency"}), entries)
+	})
 }

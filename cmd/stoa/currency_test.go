@@ -52,9 +52,12 @@ func TestCurrencies(t *testing.T) {
 			want   any
 		}{
 			"/admin/apps/acme/usage": {testSecret, []any{
-				map[string]any{"currency": "EUR", "charge": 7., "cost": 0.}, map[string]any{"currency": "USD", "charge": 400., "cost": 11.},
+				map[string]any{"currency": "EUR", "charge": 7., "charge_decimal": "0.000000007", "cost": 0., "cost_decimal": "0.00"},
+				map[string]any{"currency": "USD", "charge": 400., "charge_decimal": "0.0000004", "cost": 11., "cost_decimal": "0.000000011"},
 			}},
-			"/billing/usage": {eve, []any{map[string]any{"currency": "EUR", "charge": 7.}, map[string]any{"currency": "USD", "charge": 400.}}},
+			"/billing/usage": {eve, []any{
+				map[string]any{"currency": "EUR", "charge": 7., "charge_decimal": "0.000000007"}, map[string]any{"currency": "USD", "charge": 400., "charge_decimal": "0.0000004"},
+			}},
 		} {
 			got := h.getUsage(t, path, of.bearer).Totals
 			if diff := gocmp.Diff(of.want, got["charges"]); diff != "" || got["charge"] != nil || got["currency"] != nil || got["cost"] != nil || got["model_calls"] != 2. {

@@ -25,16 +25,17 @@ type dialectClient struct {
 // messageStyle is the names of a message's members in one protocol.
 type messageStyle struct {
 	id, role, parts, task string
-	wrapped               bool // data is in an object of its own
-	typed                 bool // parts have a member with their type
+	wrapped               bool   // data is in an object of its own
+	kind                  string // the member of parts with their type, "" = there is none
 }
 
 var (
-	snakeStyle      = messageStyle{"message_id", "user", "parts", "task_id", false, true}
-	camelStyle      = messageStyle{"messageId", "user", "parts", "taskId", false, false}
-	a2a10Style      = messageStyle{"messageId", "ROLE_USER", "parts", "taskId", false, false}
-	a2a03RESTStyle  = messageStyle{"messageId", "ROLE_USER", "content", "taskId", true, false} // version 0.3 over REST
-	a2a03ProtoStyle = messageStyle{"messageId", "ROLE_USER", "parts", "taskId", true, false}   // and over gRPC
+	snakeStyle      = messageStyle{"message_id", "user", "parts", "task_id", false, "type"}
+	camelStyle      = messageStyle{"messageId", "user", "parts", "taskId", false, ""}
+	a2a10Style      = messageStyle{"messageId", "ROLE_USER", "parts", "taskId", false, ""}
+	a2a03Style      = messageStyle{"messageId", "user", "parts", "taskId", false, "kind"}
+	a2a03RESTStyle  = messageStyle{"messageId", "ROLE_USER", "content", "taskId", true, ""} // version 0.3 over REST
+	a2a03ProtoStyle = messageStyle{"messageId", "ROLE_USER", "parts", "taskId", true, ""}   // and over gRPC
 )
 
 // newDialectClients returns a client with a token for every protocol.
@@ -63,8 +64,8 @@ func (ts *testServer) newDialectClients(t *testing.T, token string) []dialectCli
 			part = map[string]any{"data": map[string]any{"data": data}}
 		}
 		for kind := range part {
-			if as.typed {
-				part["type"] = kind
+			if as.kind != "" {
+				part[as.kind] = kind
 			}
 			break
 		}
@@ -112,7 +113,7 @@ func (ts *testServer) newDialectClients(t *testing.T, token string) []dialectCli
 		newRESTClient("versioned", "/v1/agents/assistant", "?include_artifacts=true&history_length=100", camelStyle),
 		newRPCClient("A2A 1.0, JSON-RPC", "/a2a/assistant", a2a10Style, "SendMessage", "GetTask", "ListTasks", "CancelTask"),
 		newRESTClient("A2A 1.0, REST", "/a2a/assistant", "", a2a10Style),
-		newRPCClient("A2A 0.3, JSON-RPC", "/a2a/assistant", camelStyle, "message/send", "tasks/get", "tasks/list", "tasks/cancel"),
+		newRPCClient("A2A 0.3, JSON-RPC", "/a2a/assistant", a2a03Style, "message/send", "tasks/get", "tasks/list", "tasks/cancel"),
 		newRESTClient("A2A 0.3, REST", "/a2a/assistant/v0.3/v1", "", a2a03RESTStyle),
 		newRPCClient("root", "/?agent=assistant", a2a10Style, "SendMessage", "GetTask", "ListTasks", "CancelTask"),
 		withMessages(dialectClient{

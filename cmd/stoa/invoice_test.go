@@ -23,6 +23,7 @@ type invoiceAnswer struct {
 	Totals           []struct {
 		Currency             string
 		Charge, Credits, Due int64
+		Remainder            int64
 	}
 }
 
@@ -49,7 +50,7 @@ func TestInvoices(t *testing.T) {
 			status, body := h.doRequest(t, "GET", base+"/invoices/"+month, testSecret, nil)
 			return status == http.StatusOK && json.Unmarshal([]byte(body), &draft) == nil && len(draft.Totals) == 1 && draft.Totals[0].Charge == 400
 		})
-		if draft.Status != "draft" || draft.Number != 0 || draft.Totals[0].Credits != 150 || draft.Totals[0].Due != 250 {
+		if draft.Status != "draft" || draft.Number != 0 || draft.Totals[0].Credits != 150 || draft.Totals[0].Due != 0 || draft.Totals[0].Remainder != 250 {
 			t.Errorf("draft %+v", draft)
 		}
 		var list struct {
@@ -75,9 +76,10 @@ func TestInvoices(t *testing.T) {
 		var final invoiceAnswer
 		h.requireStatus(t, http.StatusPreconditionFailed, nil, "POST", base+"/invoices/"+month+":reverse", testSecret, nil)
 		h.requireStatus(t, http.StatusPreconditionFailed, nil, "POST", base+"/invoices/2999-01:finalize", testSecret, nil)
+		h.requireStatus(t, http.StatusPreconditionFailed, nil, "POST", base+"/invoices/"+month+":finalize", testSecret, nil)
 		h.requireStatus(t, http.StatusNotFound, nil, "POST", base+"/invoices/soon:finalize", testSecret, nil)
 		for range 2 {
-			h.requireStatus(t, http.StatusOK, &final, "POST", base+"/invoices/"+month+":finalize", testSecret, nil)
+			h.requireStatus(t, http.StatusOK, &final, "POST", base+"/invoices/"+month+":finalize", testSecret, map[string]any{"force": true})
 		}
 		if final.Status != "final" || final.Number != 1 || final.Totals[0] != draft.Totals[0] {
 			t.Errorf("final %+v", final)
@@ -86,10 +88,10 @@ func TestInvoices(t *testing.T) {
 			t.Errorf("the app sees %+v", got)
 		}
 		for path, accept := range map[string]string{".csv": "", "": "text/csv, */*;q=0.1"} {
-			h.requireMediaType(t, "/billing/invoices/"+month+path, accept, eve, "text/csv; charset=utf-8", "total,due,,,,,,,,USD,0.00000025")
+			h.requireMediaType(t, "/billing/invoices/"+month+path, accept, eve, "text/csv; charset=utf-8", ",USD,-0.00000025")
 		}
 		for path, accept := range map[string]string{".html": "", "": "text/html"} {
-			h.requireMediaType(t, base+"/invoices/"+month+path, accept, testSecret, "text/html; charset=utf-8", "0.00000025 USD")
+			h.requireMediaType(t, base+"/invoices/"+month+path, accept, testSecret, "text/html; charset=utf-8", "-0.00000025 USD")
 		}
 		var books struct {
 			Balances map[string]map[string]int64
@@ -97,12 +99,12 @@ func TestInvoices(t *testing.T) {
 			Before   int64 `json:"next_before"`
 		}
 		h.requireStatus(t, http.StatusOK, &books, "GET", base+"/ledger?page_size=2", testSecret, nil)
-		if books.Balances["USD"]["receivable"] != 250 || books.Balances["USD"]["cost"] != 11 || len(books.Entries) != 2 || books.Before == 0 {
+		if books.Balances["USD"]["receivable"] != 0 || books.Balances["USD"]["carried"] != 250 || books.Balances["USD"]["cost"] != 11 || len(books.Entries) != 2 || books.Before == 0 {
 			t.Errorf("books %+v", books)
 		}
 		var note invoiceAnswer
 		h.requireStatus(t, http.StatusOK, &note, "POST", base+"/invoices/"+month+":reverse", testSecret, nil)
-		if note.Kind != "credit_note" || note.Number != 2 || note.Totals[0].Due != -250 {
+		if note.Kind != "credit_note" || note.Number != 2 || note.Totals[0].Remainder != -250 {
 			t.Errorf("credit note %+v", note)
 		}
 		h.requireStatus(t, http.StatusNoContent, nil, "DELETE", base+"/credits/"+credit.ID, testSecret, nil)
@@ -114,7 +116,7 @@ func TestInvoices(t *testing.T) {
 		h.requireStatus(t, http.StatusNotFound, nil, "GET", base, testSecret, nil)
 		var kept struct{ Invoices []invoiceAnswer }
 		h.requireStatus(t, http.StatusOK, &kept, "GET", base+"/invoices", testSecret, nil)
-		if len(kept.Invoices) != 3 || kept.Invoices[0].Number != 3 || kept.Invoices[0].Totals[0].Due != 400 || kept.Invoices[2].Status != "reversed" {
+		if len(kept.Invoices) != 3 || kept.Invoices[0].Number != 3 || kept.Invoices[0].Totals[0].Remainder != 400 || kept.Invoices[2].Status != "reversed" {
 			t.Errorf("after the app is gone: %+v", kept)
 		}
 		h.requireStatus(t, http.StatusNotFound, nil, "GET", "/admin/apps/globex/invoices", testSecret, nil)

@@ -158,6 +158,13 @@ var routeProbes = map[string][]isolationProbe{
 	"GET /admin/apps/{app}/invoices/{invoice}":            {{path: "/admin/apps/{app}/invoices/{invoice}"}, {path: "/admin/apps/{app}/invoices/{invoice}.csv"}},
 	"POST /admin/apps/{app}/invoices/{invoice}:finalize":  {{path: "/admin/apps/{app}/invoices/{invoice}:finalize"}},
 	"POST /admin/apps/{app}/invoices/{invoice}:reverse":   {{path: "/admin/apps/{app}/invoices/{invoice}:reverse"}},
+	"POST /admin/apps/{app}/invoices/{invoice}:reissue":   {{path: "/admin/apps/{app}/invoices/{invoice}:reissue"}},
+	"GET /admin/apps/{app}/buyer":                         {{path: "/admin/apps/{app}/buyer"}},
+	"PUT /admin/apps/{app}/buyer":                         {{path: "/admin/apps/{app}/buyer", body: func(appIDs) any { return map[string]any{"name": "Mallory"} }}},
+	"GET /admin/seller":                                   {{path: "/admin/seller"}},
+	"PUT /admin/seller":                                   {{path: "/admin/seller", body: func(appIDs) any { return map[string]any{"name": "Mallory"} }}},
+	"GET /admin/invoices":                                 {{path: "/admin/invoices"}, {path: "/admin/invoices?status=draft"}},
+	"GET /admin/usage":                                    {{path: "/admin/usage"}},
 	"GET /admin/exports":                                  {{path: "/admin/exports"}},
 	"GET /billing/invoices":                               {{path: "/billing/invoices"}, {path: "/apps/{app}/billing/invoices"}},
 	"GET /billing/invoices/{invoice}":                     {{path: "/billing/invoices/{invoice}"}, {path: "/billing/invoices/{invoice}.html"}, {path: "/apps/{app}/billing/invoices/{invoice}"}},
@@ -337,7 +344,7 @@ func (ts *testServer) finalizeInvoice(t *testing.T, app string) string {
 	if len(list.Invoices) == 0 {
 		t.Fatal("there is no draft of what was used")
 	}
-	ts.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/"+app+"/invoices/"+list.Invoices[0].ID+":finalize", testSecret, nil)
+	ts.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/"+app+"/invoices/"+list.Invoices[0].ID+":finalize", testSecret, map[string]any{"force": true})
 	return list.Invoices[0].ID
 }
 

@@ -32,7 +32,7 @@ type commands struct {
 	Migrate  migrateCmd  `cmd:"" help:"Bring the database to this version's schema (serve does so too), or show how far it is."`
 	App      appCmd      `cmd:"" help:"Manage apps, the tenants of a server."`
 	Queue    queueCmd    `cmd:"" help:"Show the queue, and requeue runs that failed for good."`
-	Billing  billingCmd  `cmd:"" help:"Check the budgets of apps."`
+	Billing  billingCmd  `cmd:"" help:"Manage prices, plans, budgets, credits and invoices."`
 	Secrets  secretsCmd  `cmd:"" help:"Show whether a former master key is still needed."`
 	Audit    auditCmd    `cmd:"" help:"Read the audit trail, and verify that it was not changed."`
 	Call     callCmd     `cmd:"" help:"Send an agent a message and print its answer as it comes."`

@@ -33,7 +33,7 @@ var layers = map[string]int{
 	"billing/amount": 1, "billing/calendar": 1, "billing/spreadsheet": 1,
 	"billing/change": 2,
 	"billing/price":  3,
-	"billing/usage":  4, "billing/ledger": 4,
+	"billing/usage":  4, "billing/ledger": 4, "billing/party": 4,
 	"billing/budget": 5, "billing/invoice": 5,
 	"billing/export":      6,
 	"billing/export/file": 7, "billing/export/webhook": 7, "billing/export/stripe": 7,

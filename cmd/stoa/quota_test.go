@@ -38,7 +38,7 @@ func TestStoredBytes(t *testing.T) {
 	if status != http.StatusTooManyRequests {
 		t.Fatalf("50 messages of 50 kB where an app may store 400 kB: %d %.300s", status, answer)
 	}
-	camel := map[string]any{"message": map[string]any{"messageId": "m1", "role": "user", "parts": []any{map[string]any{"text": text}}}}
+	camel := map[string]any{"message": map[string]any{"messageId": "m1", "role": "user", "parts": []any{map[string]any{"kind": "text", "text": text}}}}
 	for path, body := range map[string]any{
 		"/agents/a":                   newRPCCall("message/send", newTextMessage(text)),
 		"/v1/agents/a/message:send":   camel,

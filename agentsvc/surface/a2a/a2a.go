@@ -27,7 +27,6 @@ import (
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/agentcard"
-	"stoa/agentsvc/surface/response"
 )
 
 // Options configure the endpoints. The zero value is valid.
@@ -47,14 +46,17 @@ func Routes(o Options) []surface.Route {
 	o.BlockFor = cmp.Or(o.BlockFor, 5*time.Minute)
 	// NoDeadline is set because the HTTP handler cannot know before it has read the body whether the method waits
 	// for a task. bindVersion sets the deadline for those that do not.
-	rpc := func(pattern string, streams bool) surface.Route {
+	rpc := func(pattern string, streams bool, aliases ...string) surface.Route {
 		return surface.Route{
-			Method: http.MethodPost, Pattern: pattern, Kind: surface.Tenant, LargeBody: true, NoDeadline: true, Serve: newEndpoint(o, streams),
+			Method: http.MethodPost, Pattern: pattern, Aliases: aliases, Kind: surface.Tenant, LargeBody: true, NoDeadline: true, Serve: newEndpoint(o, streams),
 		}
 	}
 	routes := []surface.Route{
-		rpc("/", false), rpc("/stream", true), rpc("/a2a/{agent}", false),
-		{Method: http.MethodGet, Pattern: "/a2a/{agent}/.well-known/agent-card.json", Kind: surface.Tenant, Discovery: true, Serve: newPublicCardHandler(o.Cards)},
+		rpc("/", false), rpc("/stream", true), rpc("/a2a/{agent}", false, "/a2a/{agent}/"),
+		{
+			Method: http.MethodGet, Pattern: "/a2a/{agent}" + agentcard.Path, Aliases: []string{"/a2a/{agent}" + agentcard.OldPath},
+			Kind: surface.Tenant, Discovery: true, Serve: newPublicCardHandler(o.Cards),
+		},
 	}
 	for _, r := range newRESTRoutes("/a2a/{agent}", "/extendedAgentCard", binding{&codec10, o, encodeError}) {
 		// REST 1.0 allows a tenant segment before the path (A2A 1.0, "tenant" of an interface). A client whose
@@ -97,7 +99,7 @@ func newRESTRoutes(base, cardPath string, b binding) []surface.Route {
 }
 
 // newPublicCardHandler returns the handler that answers with the card of an agent that the caller may see. The route is
-// a Discovery route: no credential is needed, and the visibility of the agent decides. The answer carries an ETag.
+// a Discovery route: no credential is needed, and the visibility of the agent decides.
 func newPublicCardHandler(cards agentcard.Builder) surface.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		v := surface.RequestOf(r)
@@ -109,6 +111,6 @@ func newPublicCardHandler(cards agentcard.Builder) surface.Handler {
 		if err != nil {
 			return err
 		}
-		return response.WriteTagged(w, r, answer)
+		return agentcard.WriteCard(w, r, answer)
 	}
 }

@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -27,6 +28,8 @@ type call struct {
 	request *surface.Request // the authenticated caller and its app
 	agent   string           // set by resolveAgent
 	options Options          // of the routes
+	// unanswered says that the response has no body (a JSON-RPC notification): a task is not waited for.
+	unanswered bool
 }
 
 // ctx returns the context of the request; it ends when the client disconnects.
@@ -82,7 +85,7 @@ func (c *call) admitMessage() (task.Submission, error) {
 		wrong = err
 	}
 	var receiver *receiver.Receiver
-	if raw := c.Configuration.FirstConfig(); wrong == nil && raw != nil {
+	if raw := cmp.Or(c.Configuration, &configuration{}).FirstConfig(); wrong == nil && raw != nil {
 		receiver, wrong = PushService{Request: c.request, Agent: c.agent, Version: c.codec.version}.decodeInline(raw)
 	}
 	sub, err := c.request.AdmitMessage(c.ctx(), c.agent, converted, wrong)
@@ -104,12 +107,13 @@ func handleSend(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := historyLength("configuration.historyLength", c.Configuration.HistoryLength, c.Configuration.HistoryLengthSnake)
+	config := cmp.Or(c.Configuration, &configuration{})
+	n, err := historyLength("configuration.historyLength", config.HistoryLength, config.HistoryLengthSnake)
 	if err != nil {
 		return nil, err
 	}
 	timeout := c.options.BlockFor
-	if c.Configuration.returnsImmediately() {
+	if c.Configuration.returnsImmediately(c.codec.omitsFalse) || c.unanswered {
 		timeout = 0
 	}
 	t, err := c.request.SubmitAndWait(c.ctx(), sub, timeout)

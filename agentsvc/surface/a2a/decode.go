@@ -74,7 +74,8 @@ func firstGiven(members ...json.RawMessage) json.RawMessage {
 }
 
 // toProtocol returns p as the library's type. at is the path of the part in the request, such as message.parts[0],
-// for errors. A part must have exactly one content, and kind (version 0.3), if present, must agree with it.
+// for errors. A part must have exactly one content, and kind (version 0.3) must agree with it where it is needed or
+// present.
 func (p *part) toProtocol(codec *versionCodec, at string) (*spec.Part, error) {
 	n := 0
 	for _, there := range []bool{p.Text != nil, p.Raw != nil, p.URL != nil, p.File != nil, isGiven(p.Data)} {
@@ -101,8 +102,12 @@ func (p *part) toProtocol(codec *versionCodec, at string) (*spec.Part, error) {
 		kind = "data"
 		out.Content, err = codec.decodeData(p.Data, at+".data")
 	}
-	if err == nil && p.Kind != "" && p.Kind != kind {
+	switch {
+	case err != nil || p.Kind == kind:
+	case p.Kind != "":
 		err = agentsvc.NewInvalidError(at+".kind", "is %.40q, but the part holds %s", p.Kind, kind)
+	case codec.needsKind:
+		err = agentsvc.NewInvalidError(at+".kind", "is missing: %s for this part in version 0.3", kind)
 	}
 	return out, err
 }
@@ -139,14 +144,21 @@ func decodeBase64(at, text string) (spec.Raw, error) {
 }
 
 // returnsImmediately reports whether the client does not want to wait for the task. returnImmediately (1.0) takes
-// precedence over blocking (0.3); the default is to wait.
-func (c *configuration) returnsImmediately() bool {
+// precedence over blocking (0.3); the default is to wait, except with omitsFalse, where a configuration without
+// blocking is one whose blocking is false.
+func (c *configuration) returnsImmediately(omitsFalse bool) bool {
+	if c == nil {
+		return false
+	}
 	for _, now := range []*bool{c.ReturnImmediately, c.ReturnImmediatelySnake} {
 		if now != nil {
 			return *now
 		}
 	}
-	return c.Blocking != nil && !*c.Blocking
+	if c.Blocking == nil {
+		return omitsFalse
+	}
+	return !*c.Blocking
 }
 
 // historyLength returns the first of the given lengths that is set, or nil if none is, which means the whole

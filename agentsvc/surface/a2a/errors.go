@@ -71,9 +71,15 @@ type restErrorStatus struct {
 	Details []*errordetails.Typed `json:"details"`
 }
 
-// encodeError encodes a fault for version 1.0 over REST. FAILED_PRECONDITION is 400 there, as google.rpc.Code maps
-// it; the other surfaces of Stoa answer 409.
-func encodeError(f apierror.Fault) (int, any) {
+// restError10 is a restError of version 1.0.
+type restError10 struct{ restError }
+
+// MediaType returns the Content-Type of the error.
+func (restError10) MediaType() string { return codec10.mediaType }
+
+// newRESTError returns a fault as version 1.0 has it, with its HTTP status. FAILED_PRECONDITION is 400, as
+// google.rpc.Code maps it; the other surfaces of Stoa answer 409.
+func newRESTError(f apierror.Fault) (int, restError) {
 	status := f.Status
 	if f.GRPC == "FAILED_PRECONDITION" {
 		status = http.StatusBadRequest
@@ -81,11 +87,16 @@ func encodeError(f apierror.Fault) (int, any) {
 	return status, restError{Error: restErrorStatus{status, f.GRPC, f.FullMessage(), faultDetails(f)}}
 }
 
+// encodeError encodes a fault for version 1.0 over REST.
+func encodeError(f apierror.Fault) (int, any) {
+	status, body := newRESTError(f)
+	return status, restError10{body}
+}
+
 // encodeError03 encodes a fault for version 0.3 over REST. It keeps the members of 1.0, since some clients of 0.3
 // read that form.
 func encodeError03(f apierror.Fault) (int, any) {
-	status, body := encodeError(f)
-	p, _ := body.(restError)
-	p.Code, p.Message, p.Data = f.REST03, p.Error.Message, p.Error.Details
-	return status, p
+	status, body := newRESTError(f)
+	body.Code, body.Message, body.Data = f.REST03, body.Error.Message, body.Error.Details
+	return status, body
 }

@@ -36,7 +36,7 @@ func (b binding) unaryHandler(m unaryMethod) surface.Handler {
 			w.WriteHeader(http.StatusNoContent)
 			return nil
 		}
-		return response.WriteMediaType(w, b.codec.mediaType, answer)
+		return response.WriteMediaType(w, http.StatusOK, b.codec.mediaType, answer)
 	}
 }
 

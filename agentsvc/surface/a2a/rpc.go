@@ -87,7 +87,7 @@ func (m rpcMethod) bindVersion(codec *versionCodec, o Options) jsonrpc.Method {
 			// Called before anything can fail, since it decides whether an error is written as JSON or as an event.
 			rpc.AcceptEventStream()
 		}
-		c := &call{codec: codec, r: r, request: surface.RequestOf(r), options: o}
+		c := &call{codec: codec, r: r, request: surface.RequestOf(r), options: o, unanswered: rpc.IsNotification()}
 		if len(rpc.Params) > 0 {
 			if err := rpc.DecodeParams(&c.params); err != nil {
 				return err
@@ -100,6 +100,10 @@ func (m rpcMethod) bindVersion(codec *versionCodec, o Options) jsonrpc.Method {
 			f, err := m.stream(c)
 			if err != nil {
 				return err
+			}
+			if c.unanswered {
+				f.Close()
+				return rpc.WriteResult(nil)
 			}
 			return c.writeEvents(w, f, stream.Encoder{EncodeError: rpc.EncodeError}, rpc.EncodeResult)
 		}

@@ -17,7 +17,7 @@ type (
 	params struct {
 		Tenant        string          `json:"tenant"`
 		Message       *message        `json:"message"`
-		Configuration configuration   `json:"configuration"`
+		Configuration *configuration  `json:"configuration"`
 		ID            json.RawMessage `json:"id"`
 
 		HistoryLength      *int `json:"historyLength"`

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"unicode/utf16"
 
-	spec "github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/a2acompat/a2av0"
 	"github.com/a2aproject/a2a-go/v2/a2apb/v1/pbconv"
 	"google.golang.org/protobuf/encoding/protojson"
 )
@@ -16,8 +16,8 @@ import (
 // a card in JSON; members that version 1.0 does not have are dropped. Dropping empty members follows the official
 // libraries: a signature that covered them would not verify there.
 func CanonicalCard(card []byte) ([]byte, error) {
-	c := &spec.AgentCard{}
-	if err := json.Unmarshal(card, c); err != nil {
+	c, err := a2av0.NewAgentCardParser()(card)
+	if err != nil {
 		return nil, err
 	}
 	c.Signatures = nil

@@ -9,10 +9,15 @@ import (
 	"testing"
 
 	pb03 "github.com/a2aproject/a2a-go/a2apb"
+	spec "github.com/a2aproject/a2a-go/v2/a2a"
+	clientcard "github.com/a2aproject/a2a-go/v2/a2aclient/agentcard"
+	"github.com/a2aproject/a2a-go/v2/a2acompat/a2av0"
 	pb10 "github.com/a2aproject/a2a-go/v2/a2apb/v1"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2agrpc"
@@ -62,6 +67,39 @@ func TestCards(t *testing.T) {
 		if _, body := h.Do(t, http.MethodGet, "/agents/assistant", "", nil); !strings.Contains(body, want) {
 			t.Errorf("the card of the extension surface is %s, want %s", body, want)
 		}
+	}
+}
+
+// TestCardReaders reads the security requirements of a card as official clients do: the parser generated from the
+// Protocol Buffers, which clients for Python have, the parsers of the library for Go, and gRPC. See
+// docs/decisions/card-requirements.md.
+func TestCardReaders(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
+	ana := h.mintToken(t, "acme", "ana")
+	_, body := h.Do(t, http.MethodGet, "/a2a/assistant/.well-known/agent-card.json", ana, nil)
+	want := []*pb10.SecurityRequirement{{Schemes: map[string]*pb10.StringList{"bearer": {}}}}
+	generated := &pb10.AgentCard{}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(body), generated); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, generated.GetSecurityRequirements(), protocmp.Transform()); diff != "" {
+		t.Error("the generated parser reads", diff)
+	}
+	card, err := pb10.NewA2AServiceClient(h.conn).GetExtendedAgentCard(withCredentials(t.Context(), ana, "assistant"), &pb10.GetExtendedAgentCardRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, card.GetSecurityRequirements(), protocmp.Transform()); diff != "" {
+		t.Error("over gRPC", diff)
+	}
+	required := spec.SecurityRequirementsOptions{{"bearer": {}}}
+	if compatible, err := a2av0.NewAgentCardParser()([]byte(body)); err != nil || !cmp.Equal(required, compatible.SecurityRequirements) {
+		t.Errorf("the parser of both versions for Go reads %+v, %v", compatible, err)
+	}
+	// It does not read the requirements, see the decision, but everything else.
+	if plain, err := clientcard.DefaultCardParser([]byte(body)); err != nil || len(plain.SupportedInterfaces) == 0 || len(plain.SecuritySchemes) != 1 {
+		t.Errorf("the parser of version 1.0 for Go reads %+v, %v", plain, err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	spec "github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/a2aproject/a2a-go/v2/a2acompat/a2av0"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
@@ -267,7 +268,7 @@ func (h *handler) GetExtendedAgentCard(ctx context.Context, _ *spec.GetExtendedA
 		return nil, c.recordFailure(err)
 	}
 	// The card is built once, for HTTP; the library decodes that JSON into its own type. So both protocols have the
-	// same card.
+	// same card. The parser is that of cards with the members of both versions.
 	official, err := h.cards.Build(c.request, known)
 	if err != nil {
 		return nil, c.recordFailure(err)
@@ -276,8 +277,8 @@ func (h *handler) GetExtendedAgentCard(ctx context.Context, _ *spec.GetExtendedA
 	if err != nil {
 		return nil, c.recordFailure(err)
 	}
-	card := &spec.AgentCard{}
-	if err := json.Unmarshal(raw, card); err != nil {
+	card, err := a2av0.NewAgentCardParser()(raw)
+	if err != nil {
 		return nil, c.recordFailure(err)
 	}
 	return card, nil

@@ -48,7 +48,7 @@ func TestJavaScript(t *testing.T) {
 			"approve":   newList("input_required", "completed", "It is 2."),
 			"subscribe": newList("task", "input_required", "canceled", "statusUpdate", "canceled", "true"),
 			"push":      newList("true told https://receiver.invalid/told Bearer", "true told https://receiver.invalid/told Bearer", "1", "0"),
-			"card":      newList("assistant", "true"),
+			"card":      newList("assistant", "true", "bearer", "assistant", "assistant"),
 			"errors":    newList("TaskNotFoundError", "TaskNotCancelableError", "UnsupportedOperationError", "TaskNotFoundError", "TaskNotFoundError"),
 		}
 		if version == "1.0" {

@@ -20,17 +20,18 @@ type (
 	}
 	// Members10 are the members of version 1.0.
 	Members10 struct {
-		Name                 string            `json:"name"`
-		Description          string            `json:"description"`
-		Version              string            `json:"version"`
-		Provider             *Provider         `json:"provider,omitempty"`
-		Capabilities         Capabilities      `json:"capabilities"`
-		Skills               []Skill           `json:"skills"`
-		SupportedInterfaces  []Interface       `json:"supportedInterfaces"`
-		DefaultInputModes    []string          `json:"defaultInputModes"`
-		DefaultOutputModes   []string          `json:"defaultOutputModes"`
-		SecuritySchemes      map[string]Scheme `json:"securitySchemes,omitempty"`
-		SecurityRequirements []Requirement     `json:"securityRequirements,omitempty"`
+		Name                string            `json:"name"`
+		Description         string            `json:"description"`
+		Version             string            `json:"version"`
+		Provider            *Provider         `json:"provider,omitempty"`
+		Capabilities        Capabilities      `json:"capabilities"`
+		Skills              []Skill           `json:"skills"`
+		SupportedInterfaces []Interface       `json:"supportedInterfaces"`
+		DefaultInputModes   []string          `json:"defaultInputModes"`
+		DefaultOutputModes  []string          `json:"defaultOutputModes"`
+		SecuritySchemes     map[string]Scheme `json:"securitySchemes,omitempty"`
+		// SecurityRequirements has its name of the Protocol Buffers, see docs/decisions/card-requirements.md.
+		SecurityRequirements []Requirement `json:"security_requirements,omitempty"`
 	}
 	// Members03 are the members that only version 0.3 has.
 	Members03 struct {
@@ -100,10 +101,13 @@ type (
 		Location string `json:"location"`
 		Name     string `json:"name"`
 	}
-	// Requirement names the schemes that are required together, each with its scopes, which are always empty
-	// here.
+	// Requirement names the schemes that are required together.
 	Requirement struct {
-		Schemes map[string][]string `json:"schemes"`
+		Schemes map[string]ScopeList `json:"schemes"`
+	}
+	// ScopeList has the scopes that a scheme needs, always none here. Empty lists are written as such.
+	ScopeList struct {
+		List []string `json:"list"`
 	}
 )
 
@@ -199,11 +203,11 @@ func (c *Card) setSecurity(schemes []agentsvc.Scheme, require []string) {
 	if len(require) == 0 {
 		return
 	}
-	all := map[string][]string{}
+	all, scopes := map[string][]string{}, map[string]ScopeList{}
 	for _, name := range require {
-		all[name] = []string{}
+		all[name], scopes[name] = []string{}, ScopeList{[]string{}}
 	}
-	c.Security, c.SecurityRequirements = []map[string][]string{all}, []Requirement{{all}}
+	c.Security, c.SecurityRequirements = []map[string][]string{all}, []Requirement{{scopes}}
 }
 
 // MediaTypesOrText returns types, or text/plain if there are none.

@@ -165,10 +165,7 @@ func (r Response) buildDetails(requestID string) map[string]any {
 		d["field"] = r.field
 	}
 	if s := r.exhaustedBudget; s != nil {
-		d["budget"], d["scope"], d["resets_at"] = s.Budget, s.Scope, nil
-		if !s.ResetsAt.IsZero() {
-			d["resets_at"] = encode.FormatTime(s.ResetsAt)
-		}
+		maps.Copy(d, s.Details())
 	}
 	if r.problems != nil {
 		d["errors"] = r.problems

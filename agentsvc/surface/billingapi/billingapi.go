@@ -4,7 +4,8 @@
 //
 // There is one handler type for each resource; see package admin for how the endpoints that change something work.
 // Request and response types are in the file of their resource. Times in responses are RFC 3339 in UTC with
-// milliseconds, null for none; amounts of money are integers in nano-units (10⁻⁹) of their currency.
+// milliseconds, null for none. An amount of money is an integer in nano-units (10⁻⁹) of its currency, and has a member
+// with the suffix _decimal next to it, a text in whole units. Requests may use either.
 package billingapi
 
 import (
@@ -34,7 +35,7 @@ func Routes(o Options) []surface.Route {
 	prices, plans := priceHandler{o.Billing}, planHandler{o.Billing}
 	budgets, usage, exports := budgetHandler{o.Apps, o.Keys, o.Billing}, usageHandler{o.Apps, o.Billing}, exportHandler{o.Billing}
 	billed := billedApps{o.Apps, o.Billing}
-	credits, invoices, ledgers := creditHandler{billed}, invoiceHandler{billed}, ledgerHandler{billed}
+	credits, invoices, ledgers, parties := creditHandler{billed}, invoiceHandler{billed}, ledgerHandler{billed}, partyHandler{o.Apps, o.Billing}
 	routes := []surface.Route{
 		{Method: http.MethodPost, Pattern: "/admin/prices", Serve: mutation.NewHandler(prices.addPrice), Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/admin/prices", Serve: prices.handleListPrices},
@@ -52,6 +53,7 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/budgets", Serve: budgets.handleListBudgets},
 		{Method: http.MethodPut, Pattern: "/admin/apps/{app}/budgets/{budget}", Serve: mutation.NewHandler(budgets.updateBudget), Idempotent: true},
 		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/budgets/{budget}", Serve: mutation.NewHandler(budgets.deleteBudget), Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/admin/usage", Query: append([]string{"page_size", "page_token"}, usageParams...), Serve: usage.handleAllUsage},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/usage", Query: usageParams, Serve: usage.handleUsage},
 		{Method: http.MethodGet, Pattern: "/billing/usage", Query: usageParams, Kind: surface.Tenant, Scope: authz.UsageRead, Serve: usage.handleAppUsage},
 		{Method: http.MethodGet, Pattern: "/billing/budgets", Kind: surface.Tenant, Scope: authz.UsageRead, Serve: budgets.handleListAppBudgets},
@@ -59,10 +61,16 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/credits", Serve: credits.handleListCredits},
 		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/credits/{credit}", Serve: mutation.NewHandler(credits.revokeCredit), Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/ledger", Query: []string{"before", "page_size"}, Serve: ledgers.handleLedger},
+		{Method: http.MethodGet, Pattern: "/admin/seller", Serve: parties.handleGetParty},
+		{Method: http.MethodPut, Pattern: "/admin/seller", Serve: mutation.NewHandler(parties.putParty), Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/buyer", Serve: parties.handleGetParty},
+		{Method: http.MethodPut, Pattern: "/admin/apps/{app}/buyer", Serve: mutation.NewHandler(parties.putParty), Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/admin/invoices", Query: []string{"status", "month", "page_size", "page_token"}, Serve: invoices.handleListAllInvoices},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/invoices", Serve: invoices.handleListInvoices},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/invoices/{invoice}", Serve: invoices.handleGetInvoice},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/invoices/{invoice}:finalize", Serve: mutation.NewHandler(invoices.finalizeInvoice), Idempotent: true},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/invoices/{invoice}:reverse", Serve: mutation.NewHandler(invoices.reverseInvoice), Idempotent: true},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/invoices/{invoice}:reissue", Serve: mutation.NewHandler(invoices.reissueInvoice), Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/admin/exports", Serve: exports.handleListExports},
 		{Method: http.MethodGet, Pattern: "/billing/invoices", Kind: surface.Tenant, Scope: authz.UsageRead, Serve: invoices.handleListAppInvoices},
 		{Method: http.MethodGet, Pattern: "/billing/invoices/{invoice}", Kind: surface.Tenant, Scope: authz.UsageRead, Serve: invoices.handleGetAppInvoice},

@@ -40,6 +40,8 @@ type budgetBody struct {
 	Unit  budget.Unit `json:"unit"`
 	// Amount is in tokens, calls or nano-units, by Unit. It is a pointer to distinguish 0 from a missing value.
 	Amount *int64 `json:"amount"`
+	// AmountDecimal is Amount in whole units of the currency, only for budgets in money.
+	AmountDecimal string `json:"amount_decimal,omitempty"`
 	// Currency is that of Amount, only for budgets in money.
 	Currency string `json:"currency,omitempty"`
 	// Window is the period after which the balance starts at 0 again; its days and months begin in Timezone, "" =
@@ -70,6 +72,10 @@ type balanceBody struct {
 	Committed int64 `json:"committed"`
 	Reserved  int64 `json:"reserved"`
 	Remaining int64 `json:"remaining"`
+	// The same in whole units of the currency, only for budgets in money.
+	CommittedDecimal string `json:"committed_decimal,omitempty"`
+	ReservedDecimal  string `json:"reserved_decimal,omitempty"`
+	RemainingDecimal string `json:"remaining_decimal,omitempty"`
 	// ResetsAt is the end of the window, null for a budget without one.
 	ResetsAt *string `json:"resets_at"`
 	// Passed are the thresholds that were reached in the current window.
@@ -80,27 +86,40 @@ type balanceBody struct {
 
 // thresholdBody is a threshold that was passed in the current window, and the balance at that time.
 type thresholdBody struct {
-	Threshold int     `json:"threshold"`
-	At        *string `json:"at"`
-	Committed int64   `json:"committed"`
-	Amount    int64   `json:"amount"`
+	Threshold        int     `json:"threshold"`
+	At               *string `json:"at"`
+	Committed        int64   `json:"committed"`
+	Amount           int64   `json:"amount"`
+	CommittedDecimal string  `json:"committed_decimal,omitempty"`
+	AmountDecimal    string  `json:"amount_decimal,omitempty"`
 }
 
 // newBalanceBody returns a balance; lists are never null.
 func newBalanceBody(b budget.Balance) balanceBody {
+	decimal := func(n int64) string {
+		if b.Unit != budget.InMoney {
+			return ""
+		}
+		return formatDecimal(n)
+	}
 	passed := []thresholdBody{}
 	for _, p := range b.PassedThresholds {
-		passed = append(passed, thresholdBody{p.Threshold, encode.FormatOptionalTime(p.At), p.Committed, p.Amount})
+		passed = append(passed, thresholdBody{p.Threshold, encode.FormatOptionalTime(p.At), p.Committed, p.Amount, decimal(p.Committed), decimal(p.Amount)})
 	}
 	return balanceBody{
-		newBudgetBody(b.Budget), b.Committed, b.Reserved, b.Remaining(), encode.FormatOptionalTime(b.ResetsAt), passed, encode.FormatOptionalTime(b.CreatedAt), encode.FormatOptionalTime(b.UpdatedAt),
+		newBudgetBody(b.Budget), b.Committed, b.Reserved, b.Remaining(), decimal(b.Committed), decimal(b.Reserved), decimal(b.Remaining()),
+		encode.FormatOptionalTime(b.ResetsAt), passed, encode.FormatOptionalTime(b.CreatedAt), encode.FormatOptionalTime(b.UpdatedAt),
 	}
 }
 
 // newBudgetBody returns the settings of a budget. decodeBudgetUpdate decodes a change over it.
 func newBudgetBody(b budget.Budget) budgetBody {
+	decimal := ""
+	if b.Unit == budget.InMoney {
+		decimal = formatDecimal(b.Amount)
+	}
 	return budgetBody{
-		b.Name, scopeBody(b.Scope), b.Unit, &b.Amount, b.Currency, string(b.Window), b.Zone, b.Hard, b.OnExhausted, append([]int{}, b.Thresholds...),
+		b.Name, scopeBody(b.Scope), b.Unit, &b.Amount, decimal, b.Currency, string(b.Window), b.Zone, b.Hard, b.OnExhausted, append([]int{}, b.Thresholds...),
 	}
 }
 
@@ -115,11 +134,20 @@ func decodeBudget(o *mutation.Request) (budget.Budget, error) {
 
 // toBudget returns the domain's budget; package budget validates it.
 func (b budgetBody) toBudget() (budget.Budget, error) {
-	if b.Amount == nil {
+	switch {
+	case b.Amount == nil && b.AmountDecimal == "":
 		return budget.Budget{}, agentsvc.NewInvalidError("amount", "is missing")
+	case b.AmountDecimal != "" && b.Unit != budget.InMoney:
+		return budget.Budget{}, agentsvc.NewInvalidError("amount_decimal", "is for budgets of money; this one is in %s, so send amount", b.Unit)
+	case b.Amount == nil:
+		b.Amount = new(int64)
+	}
+	n, err := mergeAmount("amount", *b.Amount, b.AmountDecimal)
+	if err != nil {
+		return budget.Budget{}, err
 	}
 	return budget.Budget{
-		Name: b.Name, Scope: budget.Scope(b.Scope), Unit: b.Unit, Amount: *b.Amount, Currency: b.Currency, Window: calendar.Window(b.Window),
+		Name: b.Name, Scope: budget.Scope(b.Scope), Unit: b.Unit, Amount: n, Currency: b.Currency, Window: calendar.Window(b.Window),
 		Zone: b.Timezone, Hard: b.Hard, OnExhausted: b.OnExhausted, Thresholds: b.Thresholds,
 	}, nil
 }
@@ -159,8 +187,13 @@ func (h budgetHandler) updateBudget(ctx context.Context, o *mutation.Request) (m
 // decodeBudgetUpdate decodes a change over the current budget was: members that are left out stay unchanged.
 func decodeBudgetUpdate(o *mutation.Request, was budget.Budget) (budget.Budget, error) {
 	b := newBudgetBody(was)
+	// The change may name the amount either way.
+	b.Amount, b.AmountDecimal = nil, ""
 	if err := o.DecodeBody(&b, false); err != nil {
 		return budget.Budget{}, err
+	}
+	if b.Amount == nil && b.AmountDecimal == "" {
+		b.Amount = &was.Amount
 	}
 	if b.Name != was.Name {
 		return budget.Budget{}, agentsvc.NewInvalidError("name", "differs from the name in the path; the name of a budget cannot change")

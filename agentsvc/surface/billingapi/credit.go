@@ -32,40 +32,46 @@ type ledgerHandler struct {
 type (
 	// creditRequest grants a credit; Amount is a pointer to distinguish 0 from a missing value.
 	creditRequest struct {
-		Amount    *int64 `json:"amount"`
-		Currency  string `json:"currency"`
-		ExpiresAt string `json:"expires_at"`
-		Note      string `json:"note"`
+		Amount        *int64 `json:"amount"`
+		AmountDecimal string `json:"amount_decimal"`
+		Currency      string `json:"currency"`
+		ExpiresAt     string `json:"expires_at"`
+		Note          string `json:"note"`
 	}
 	// creditBody is a credit in responses.
 	creditBody struct {
-		ID       string `json:"id"`
-		Amount   int64  `json:"amount"`
-		Currency string `json:"currency"`
+		ID            string `json:"id"`
+		Amount        int64  `json:"amount"`
+		AmountDecimal string `json:"amount_decimal"`
+		Currency      string `json:"currency"`
 		// Remaining is what is left by the ledger: final invoices are deducted. Pending is the part of it that
 		// drafts will use.
-		Remaining int64   `json:"remaining"`
-		Pending   int64   `json:"pending"`
-		Status    string  `json:"status"`
-		ExpiresAt *string `json:"expires_at"`
-		Note      string  `json:"note"`
-		CreatedAt *string `json:"created_at"`
-		CreatedBy string  `json:"created_by"`
+		Remaining        int64   `json:"remaining"`
+		Pending          int64   `json:"pending"`
+		RemainingDecimal string  `json:"remaining_decimal"`
+		PendingDecimal   string  `json:"pending_decimal"`
+		Status           string  `json:"status"`
+		ExpiresAt        *string `json:"expires_at"`
+		Note             string  `json:"note"`
+		CreatedAt        *string `json:"created_at"`
+		CreatedBy        string  `json:"created_by"`
 	}
 	// ledgerEntryBody is one entry of the ledger. The postings of an entry add up to 0.
 	ledgerEntryBody struct {
-		ID       int64            `json:"id"`
-		Kind     string           `json:"kind"`
-		Invoice  string           `json:"invoice,omitempty"`
-		Credit   string           `json:"credit,omitempty"`
-		Currency string           `json:"currency"`
-		At       string           `json:"at"`
-		Postings map[string]int64 `json:"postings"` // amount by account
+		ID              int64             `json:"id"`
+		Kind            string            `json:"kind"`
+		Invoice         string            `json:"invoice,omitempty"`
+		Credit          string            `json:"credit,omitempty"`
+		Currency        string            `json:"currency"`
+		At              string            `json:"at"`
+		Postings        map[string]int64  `json:"postings"` // amount by account
+		PostingsDecimal map[string]string `json:"postings_decimal"`
 	}
 	// ledgerBody is a page of the ledger, the newest entry first, with the balances over all entries.
 	ledgerBody struct {
-		Balances map[string]map[ledger.Account]amount.Money `json:"balances"` // by currency, then by account
-		Entries  []ledgerEntryBody                          `json:"entries"`
+		Balances        map[string]map[ledger.Account]amount.Money `json:"balances"` // by currency, then by account
+		BalancesDecimal map[string]map[ledger.Account]string       `json:"balances_decimal"`
+		Entries         []ledgerEntryBody                          `json:"entries"`
 		// Before is the query parameter before of the next page, 0 = this is the last one.
 		Before int64 `json:"next_before,omitempty"`
 	}
@@ -78,8 +84,15 @@ func (h creditHandler) addCredit(ctx context.Context, o *mutation.Request) (muta
 	if err := o.DecodeBody(&b, false); err != nil {
 		return mutation.Result{}, err
 	}
-	if b.Amount == nil {
-		return mutation.Result{}, agentsvc.NewInvalidError("amount", "is missing: how many nano-units of the currency")
+	switch {
+	case b.Amount == nil && b.AmountDecimal == "":
+		return mutation.Result{}, agentsvc.NewInvalidError("amount", "is missing: how many nano-units of the currency; or send amount_decimal")
+	case b.Amount == nil:
+		b.Amount = new(int64)
+	}
+	n, err := mergeAmount("amount", *b.Amount, b.AmountDecimal)
+	if err != nil {
+		return mutation.Result{}, err
 	}
 	expires, err := decode.ParseTime("expires_at", b.ExpiresAt, time.Time{})
 	if err != nil {
@@ -94,7 +107,7 @@ func (h creditHandler) addCredit(ctx context.Context, o *mutation.Request) (muta
 	if err != nil {
 		return mutation.Result{}, err
 	}
-	c, err := h.billing.Invoices.AddCredit(ctx, o.Actor, app, invoice.Credit{Amount: amount.Money(*b.Amount), Currency: b.Currency, Expires: expires, Note: b.Note, Key: key})
+	c, err := h.billing.Invoices.AddCredit(ctx, o.Actor, app, invoice.Credit{Amount: amount.Money(n), Currency: b.Currency, Expires: expires, Note: b.Note, Key: key})
 	return mutation.Result{Status: http.StatusCreated, Body: newCreditBody(c), AppID: app.ID}, err
 }
 
@@ -148,11 +161,18 @@ func (h ledgerHandler) handleLedger(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	out := ledgerBody{Balances: balances, Entries: make([]ledgerEntryBody, len(entries))}
+	out := ledgerBody{Balances: balances, BalancesDecimal: map[string]map[ledger.Account]string{}, Entries: make([]ledgerEntryBody, len(entries))}
+	for currency, accounts := range balances {
+		out.BalancesDecimal[currency] = map[ledger.Account]string{}
+		for account, balance := range accounts {
+			out.BalancesDecimal[currency][account] = balance.Decimal()
+		}
+	}
 	for i, e := range entries {
-		out.Entries[i] = ledgerEntryBody{e.ID, string(e.Kind), e.Invoice, e.Credit, e.Currency, encode.FormatTime(e.At), map[string]int64{}}
+		out.Entries[i] = ledgerEntryBody{e.ID, string(e.Kind), e.Invoice, e.Credit, e.Currency, encode.FormatTime(e.At), map[string]int64{}, map[string]string{}}
 		for _, p := range e.Postings {
 			out.Entries[i].Postings[string(p.Account)] = int64(p.Amount)
+			out.Entries[i].PostingsDecimal[string(p.Account)] = p.Amount.Decimal()
 		}
 	}
 	// Entry 1 is the oldest that can exist, so a page that ends with it is the last one.
@@ -164,6 +184,7 @@ func (h ledgerHandler) handleLedger(w http.ResponseWriter, r *http.Request) erro
 
 func newCreditBody(c invoice.Credit) creditBody {
 	return creditBody{
-		c.ID, int64(c.Amount), c.Currency, int64(c.Remaining), int64(c.Pending), string(c.Status), encode.FormatOptionalTime(c.Expires), c.Note, encode.FormatOptionalTime(c.CreatedAt), c.CreatedBy,
+		c.ID, int64(c.Amount), c.Amount.Decimal(), c.Currency, int64(c.Remaining), int64(c.Pending), c.Remaining.Decimal(), c.Pending.Decimal(), string(c.Status),
+		encode.FormatOptionalTime(c.Expires), c.Note, encode.FormatOptionalTime(c.CreatedAt), c.CreatedBy,
 	}
 }

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/mutation"
 	"stoa/agentsvc/surface/response"
 	"stoa/billing"
@@ -59,6 +62,76 @@ type invoiceList struct {
 	Invoices []invoice.Invoice `json:"invoices"`
 }
 
+// invoicePage is a page of the invoices of all apps.
+type invoicePage struct {
+	invoiceList
+	NextPageToken string `json:"next_page_token"`
+}
+
+// handleListAllInvoices answers an operator with a page of the invoices of all apps, without their lines: final ones and
+// credit notes by number, the newest first, or with status=draft the drafts by app. A page of drafts has those of as many
+// apps as its size.
+func (h invoiceHandler) handleListAllInvoices(w http.ResponseWriter, r *http.Request) error {
+	size, err := decode.ParsePageSize(r, tenancy.DefaultPageSize, tenancy.MaxPageSize)
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	month, token := q.Get("month"), q.Get("page_token")
+	if month != "" {
+		if _, err := time.Parse("2006-01", month); err != nil {
+			return agentsvc.NewInvalidError("month", "must be a month such as 2026-11")
+		}
+	}
+	var page invoicePage
+	switch q.Get("status") {
+	case "", string(invoice.Final):
+		page, err = h.listFinal(r.Context(), month, token, size)
+	case string(invoice.Draft):
+		page, err = h.listDrafts(r.Context(), month, token, size)
+	default:
+		return agentsvc.NewInvalidError("status", "must be final, which includes reversed invoices and credit notes, or draft")
+	}
+	if err != nil {
+		return err
+	}
+	return response.WriteJSON(w, http.StatusOK, page)
+}
+
+// listFinal returns a page of the final documents of all apps. Its token is the number of the last one.
+func (h invoiceHandler) listFinal(ctx context.Context, month, token string, size int) (page invoicePage, err error) {
+	var before int64
+	if token != "" {
+		if before, err = strconv.ParseInt(token, 10, 64); err != nil || before < 1 {
+			return page, agentsvc.NewInvalidError("page_token", "is not a token of this list")
+		}
+	}
+	page.Invoices, err = h.billing.Invoices.ListAllInvoices(ctx, invoice.AllQuery{Month: month, Before: before, Size: size + 1})
+	if len(page.Invoices) > size {
+		page.Invoices = page.Invoices[:size]
+		page.NextPageToken = strconv.FormatInt(page.Invoices[size-1].Number, 10)
+	}
+	return page, err
+}
+
+// listDrafts returns the drafts of a page of apps.
+func (h invoiceHandler) listDrafts(ctx context.Context, month, token string, size int) (invoicePage, error) {
+	apps, err := h.apps.ListApps(ctx, tenancy.AppQuery{Size: size, Token: token})
+	page := invoicePage{invoiceList{[]invoice.Invoice{}}, apps.Next}
+	for _, app := range apps.Apps {
+		drafts, err := h.billing.Invoices.ListDrafts(ctx, app)
+		if err != nil {
+			return page, err
+		}
+		for _, draft := range drafts {
+			if month == "" || draft.ID == month {
+				page.Invoices = append(page.Invoices, draft)
+			}
+		}
+	}
+	return page, err
+}
+
 // handleListInvoices answers an operator with all invoices of an app, drafts included, without their lines.
 func (h invoiceHandler) handleListInvoices(w http.ResponseWriter, r *http.Request) error {
 	app, err := h.loadBilledApp(r.Context(), surface.PathParam(r, "app"))
@@ -105,19 +178,29 @@ func (h invoiceHandler) handleGetAppInvoice(w http.ResponseWriter, r *http.Reque
 	return writeInvoice(w, inv, mediaType)
 }
 
-// finalizeInvoice makes a draft final.
+// finalizeInvoice makes a draft final, that of a running month with force only.
 func (h invoiceHandler) finalizeInvoice(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
-	return h.changeInvoice(ctx, o, h.billing.Invoices.FinalizeInvoice)
+	var body struct {
+		Force bool `json:"force"`
+	}
+	return h.changeInvoice(ctx, o, &body, func(ctx context.Context, actor audit.Actor, app tenancy.App, id string) (invoice.Invoice, error) {
+		return h.billing.Invoices.FinalizeInvoice(ctx, actor, app, id, body.Force)
+	})
+}
+
+// reissueInvoice invoices the usage of a reversed invoice again.
+func (h invoiceHandler) reissueInvoice(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
+	return h.changeInvoice(ctx, o, &struct{}{}, h.billing.Invoices.ReissueInvoice)
 }
 
 // reverseInvoice reverses a final invoice and answers with the credit note.
 func (h invoiceHandler) reverseInvoice(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
-	return h.changeInvoice(ctx, o, h.billing.Invoices.ReverseInvoice)
+	return h.changeInvoice(ctx, o, &struct{}{}, h.billing.Invoices.ReverseInvoice)
 }
 
-// changeInvoice calls do for the invoice of the path. A body, if there is one, must be an empty object.
-func (h invoiceHandler) changeInvoice(ctx context.Context, o *mutation.Request, do func(ctx context.Context, actor audit.Actor, app tenancy.App, id string) (invoice.Invoice, error)) (mutation.Result, error) {
-	if err := o.DecodeBody(&struct{}{}, true); err != nil {
+// changeInvoice decodes the body, which may be empty, into body and calls do for the invoice of the path.
+func (h invoiceHandler) changeInvoice(ctx context.Context, o *mutation.Request, body any, do func(ctx context.Context, actor audit.Actor, app tenancy.App, id string) (invoice.Invoice, error)) (mutation.Result, error) {
+	if err := o.DecodeBody(body, true); err != nil {
 		return mutation.Result{}, err
 	}
 	app, err := h.loadBilledApp(ctx, o.AppName())

@@ -2,6 +2,8 @@ package billingapi
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -27,7 +29,11 @@ type planBody struct {
 	Currency string `json:"currency"`
 	// Timezone is where the months of invoices begin, a name of the IANA time zone database; "" = UTC.
 	Timezone string `json:"timezone,omitempty"`
-	// Included are the quantities by meter that the monthly price covers; Overage is the price of what exceeds
+	// BaseFee is charged for each month; Taxes are added to the net amount of invoices.
+	BaseFee        int64     `json:"base_fee"`
+	BaseFeeDecimal string    `json:"base_fee_decimal"`
+	Taxes          []taxBody `json:"taxes"`
+	// Included are the quantities by meter that the base fee covers; Overage is the price of what exceeds
 	// them.
 	Included map[string]int64       `json:"included"`
 	Overage  map[string]overageBody `json:"overage"`
@@ -45,8 +51,15 @@ type planBody struct {
 
 // overageBody is a price: Amount for Per units of the meter.
 type overageBody struct {
-	Per    int64 `json:"per"`
-	Amount int64 `json:"amount"`
+	Per     int64  `json:"per"`
+	Amount  int64  `json:"amount"`
+	Decimal string `json:"amount_decimal,omitempty"`
+}
+
+// taxBody is a tax; Percent is a number or its text, such as 19 or 8.875.
+type taxBody struct {
+	Name    string      `json:"name"`
+	Percent json.Number `json:"percent"`
 }
 
 // retentionBody holds Go durations such as "720h"; "" = the plan does not limit it.
@@ -71,7 +84,23 @@ func decodePlan(o *mutation.Request) (price.Plan, error) {
 		p.Overage = make(map[string]price.Overage, len(b.Overage))
 	}
 	for meter, v := range b.Overage {
-		p.Overage[meter] = price.Overage{Per: v.Per, Amount: amount.Money(v.Amount)}
+		n, err := mergeAmount("overage."+meter+".amount", v.Amount, v.Decimal)
+		if err != nil {
+			return p, err
+		}
+		p.Overage[meter] = price.Overage{Per: v.Per, Amount: amount.Money(n)}
+	}
+	fee, err := mergeAmount("base_fee", b.BaseFee, b.BaseFeeDecimal)
+	if err != nil {
+		return p, err
+	}
+	p.BaseFee = amount.Money(fee)
+	for i, tax := range b.Taxes {
+		rate, err := amount.ParsePercent(tax.Percent.String())
+		if err != nil {
+			return p, agentsvc.NewInvalidError(fmt.Sprintf("taxes[%d].percent", i), "%v", err)
+		}
+		p.Taxes = append(p.Taxes, price.Tax{Name: tax.Name, Rate: rate})
 	}
 	if r := b.Retention; r != nil {
 		for _, f := range []struct {
@@ -141,14 +170,18 @@ func (h planHandler) handleListPlans(w http.ResponseWriter, r *http.Request) err
 // newPlanBody returns a plan as responses show it; retention is null if the plan limits nothing.
 func newPlanBody(p price.Plan) planBody {
 	b := planBody{
-		Name: p.Name, Currency: p.Currency, Timezone: p.Timezone, Included: p.Included, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth,
+		Name: p.Name, Currency: p.Currency, Timezone: p.Timezone, BaseFee: int64(p.BaseFee), BaseFeeDecimal: p.BaseFee.Decimal(), Taxes: []taxBody{},
+		Included: p.Included, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth,
 		Weight: p.Weight, AllowedModels: p.AllowedModels, CreatedAt: encode.FormatOptionalTime(p.CreatedAt), UpdatedAt: encode.FormatOptionalTime(p.UpdatedAt),
 	}
 	if p.Overage != nil {
 		b.Overage = make(map[string]overageBody, len(p.Overage))
 	}
 	for meter, v := range p.Overage {
-		b.Overage[meter] = overageBody{v.Per, int64(v.Amount)}
+		b.Overage[meter] = overageBody{v.Per, int64(v.Amount), v.Amount.Decimal()}
+	}
+	for _, tax := range p.Taxes {
+		b.Taxes = append(b.Taxes, taxBody{tax.Name, json.Number(tax.Rate.Percent())})
 	}
 	if r := p.Retention; r != (price.Retention{}) {
 		b.Retention = &retentionBody{formatDuration(r.Tasks), formatDuration(r.Events), formatDuration(r.Sessions)}

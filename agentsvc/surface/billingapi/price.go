@@ -2,6 +2,7 @@ package billingapi
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -38,6 +39,7 @@ type priceItemBody struct {
 	Model    string `json:"model,omitempty"`
 	Per      int64  `json:"per"`
 	Amount   int64  `json:"amount"`
+	Decimal  string `json:"amount_decimal,omitempty"`
 }
 
 // addPrice creates a version of the price book, which applies from effective_from on. A version cannot be changed
@@ -53,9 +55,13 @@ func (h priceHandler) addPrice(ctx context.Context, o *mutation.Request) (mutati
 		return mutation.Result{}, err
 	}
 	p := price.Version{Version: b.Version, Currency: b.Currency, Effective: from}
-	for _, it := range b.Items {
+	for i, it := range b.Items {
+		n, err := mergeAmount(fmt.Sprintf("items[%d].amount", i), it.Amount, it.Decimal)
+		if err != nil {
+			return mutation.Result{}, err
+		}
 		p.Items = append(p.Items, price.Item{
-			Kind: it.Kind, Meter: it.Meter, Provider: it.Provider, Model: it.Model, Per: it.Per, Amount: amount.Money(it.Amount),
+			Kind: it.Kind, Meter: it.Meter, Provider: it.Provider, Model: it.Model, Per: it.Per, Amount: amount.Money(n),
 		})
 	}
 	p, err = h.billing.Prices.AddVersion(ctx, o.Actor, p)
@@ -93,7 +99,7 @@ func (h priceHandler) deletePrice(ctx context.Context, o *mutation.Request) (mut
 func newPriceBody(p price.Version) priceBody {
 	b := priceBody{Version: p.Version, Currency: p.Currency, Effective: encode.FormatTime(p.Effective), CreatedAt: encode.FormatOptionalTime(p.CreatedAt)}
 	for _, it := range p.Items {
-		b.Items = append(b.Items, priceItemBody{it.Kind, it.Meter, it.Provider, it.Model, it.Per, int64(it.Amount)})
+		b.Items = append(b.Items, priceItemBody{it.Kind, it.Meter, it.Provider, it.Model, it.Per, int64(it.Amount), it.Amount.Decimal()})
 	}
 	return b
 }

@@ -37,22 +37,11 @@ func (h usageHandler) handleAppUsage(w http.ResponseWriter, r *http.Request) err
 	return h.writeUsage(w, r, surface.RequestOf(r).App, false)
 }
 
-// writeUsage answers with sums of usage between from and to, grouped by the dimensions of group_by. The default is
-// the current month in UTC until now.
+// writeUsage answers with sums of usage between from and to, grouped by the dimensions of group_by.
 func (h usageHandler) writeUsage(w http.ResponseWriter, r *http.Request, app *tenancy.App, costs bool) error {
-	now, params := time.Now().UTC(), r.URL.Query()
-	var q usage.Query
-	var err error
-	if q.From, err = decode.ParseTime("from", params.Get("from"), time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)); err != nil {
+	q, err := parseUsageQuery(r)
+	if err != nil {
 		return err
-	}
-	// to is exclusive: one millisecond after now includes what has just been recorded.
-	if q.To, err = decode.ParseTime("to", params.Get("to"), now.Truncate(time.Millisecond).Add(time.Millisecond)); err != nil {
-		return err
-	}
-	// Unknown dimensions are refused by package usage.
-	if by := params.Get("group_by"); by != "" {
-		q.By = strings.Split(by, ",")
 	}
 	rows, totals, err := h.billing.Usage.SumUsage(r.Context(), app.ID, app.Plan, q)
 	if err != nil {
@@ -65,6 +54,64 @@ func (h usageHandler) writeUsage(w http.ResponseWriter, r *http.Request, app *te
 	return response.WriteJSON(w, http.StatusOK, map[string]any{
 		"from": encode.FormatTime(q.From), "to": encode.FormatTime(q.To), "rows": out, "totals": newSumBody(totals, nil, costs),
 	})
+}
+
+// handleAllUsage answers an operator with the usage of all apps: a page of apps, by name, with the rows of each, and on
+// the first page the totals of all.
+func (h usageHandler) handleAllUsage(w http.ResponseWriter, r *http.Request) error {
+	q, err := parseUsageQuery(r)
+	if err != nil {
+		return err
+	}
+	size, err := decode.ParsePageSize(r, tenancy.DefaultPageSize, tenancy.MaxPageSize)
+	if err != nil {
+		return err
+	}
+	token := r.URL.Query().Get("page_token")
+	page, err := h.apps.ListApps(r.Context(), tenancy.AppQuery{Size: size, Token: token})
+	if err != nil {
+		return err
+	}
+	out := []map[string]any{}
+	for _, app := range page.Apps {
+		rows, _, err := h.billing.Usage.SumUsage(r.Context(), app.ID, app.Plan, q)
+		if err != nil {
+			return err
+		}
+		for _, x := range rows {
+			b := newSumBody(x, q.By, true)
+			b["app"], b["app_id"] = app.Name, app.ID
+			out = append(out, b)
+		}
+	}
+	answer := map[string]any{"from": encode.FormatTime(q.From), "to": encode.FormatTime(q.To), "rows": out, "next_page_token": page.Next}
+	if token == "" {
+		totals, err := h.billing.Usage.SumAllUsage(r.Context(), q)
+		if err != nil {
+			return err
+		}
+		answer["totals"] = newSumBody(totals, nil, true)
+	}
+	return response.WriteJSON(w, http.StatusOK, answer)
+}
+
+// parseUsageQuery returns the query of a request. Without from and to it is the current month in UTC until now.
+func parseUsageQuery(r *http.Request) (usage.Query, error) {
+	now, params := time.Now().UTC(), r.URL.Query()
+	var q usage.Query
+	var err error
+	if q.From, err = decode.ParseTime("from", params.Get("from"), time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)); err != nil {
+		return q, err
+	}
+	// to is exclusive: one millisecond after now includes what has just been recorded.
+	if q.To, err = decode.ParseTime("to", params.Get("to"), now.Truncate(time.Millisecond).Add(time.Millisecond)); err != nil {
+		return q, err
+	}
+	// Unknown dimensions are refused by package usage.
+	if by := params.Get("group_by"); by != "" {
+		q.By = strings.Split(by, ",")
+	}
+	return q, nil
 }
 
 // newSumBody returns a sum with its group. Money in one currency is in the members currency, charge and cost; money
@@ -106,8 +153,8 @@ func newSumBody(x usage.Sum, by []string, costs bool) map[string]any {
 
 // setMoney adds an amount to a body; costs says whether the reader may see the platform's cost.
 func setMoney(b map[string]any, c usage.ChargedAmount, costs bool) {
-	b["currency"], b["charge"] = c.Currency, int64(c.Charge)
+	b["currency"], b["charge"], b["charge_decimal"] = c.Currency, int64(c.Charge), c.Charge.Decimal()
 	if costs {
-		b["cost"] = int64(c.Cost)
+		b["cost"], b["cost_decimal"] = int64(c.Cost), c.Cost.Decimal()
 	}
 }

@@ -31,8 +31,9 @@ func (h cardHandler) handleListCards(w http.ResponseWriter, r *http.Request) err
 	}, cardTotal{len(cards)})
 }
 
-// handleCard answers with the full card of one agent, with an ETag. An agent that the caller may not see is not
-// found.
+// handleCard answers with the full card of one agent. An agent that the caller may not see is not found. The member url
+// is that of this surface, so the members that describe what version 0.3 finds at url are cleared: a client of 0.3 then
+// looks into the additional interfaces.
 func (h cardHandler) handleCard(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	c, err := v.Card(surface.PathParam(r, "agent"))
@@ -43,10 +44,13 @@ func (h cardHandler) handleCard(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return response.WriteTagged(w, r, answer)
+	answer.Card.ProtocolVersion, answer.Card.PreferredTransport = "", ""
+	return agentcard.WriteCard(w, r, answer)
 }
 
-// handleDefaultCard answers with the full card of the app's default agent.
+// handleDefaultCard answers with the full card of the app's default agent. It is the card that clients find by the
+// host's name alone, so it must be one for clients of version 0.3 as well, which read the agent's address in url: the
+// official endpoint, in place of this surface's.
 func (h cardHandler) handleDefaultCard(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	c, err := v.Card("")
@@ -57,20 +61,18 @@ func (h cardHandler) handleDefaultCard(w http.ResponseWriter, r *http.Request) e
 	if err != nil {
 		return err
 	}
-	return response.WriteTagged(w, r, answer)
+	answer.URL = answer.Card.URL
+	return agentcard.WriteCard(w, r, answer)
 }
 
-// newFullCard returns a card with the members of the official A2A card added. The member url is that of this
-// surface, so the members that describe what version 0.3 finds at url are cleared: a client of 0.3 then looks into
-// the additional interfaces. The signature covers the official members as [agentcard.Builder.Build] encodes them, so
-// members of the same name must have the same value here.
+// newFullCard returns a card with the members of the official A2A card added. The signature covers the official members
+// of version 1.0 as [agentcard.Builder.Build] encodes them, so members of the same name must have the same value here.
 func (h cardHandler) newFullCard(v *surface.Request, c agentsvc.Card) (agentCard, error) {
 	card := h.newCard(v, c)
 	if org, site := v.Runtime.Provider(); org != "" || site != "" {
 		card.Provider = &provider{org, org, site}
 	}
 	official, err := h.cards.Build(v, c)
-	official.ProtocolVersion, official.PreferredTransport = "", ""
 	card.Card, card.Capabilities.Capabilities = &official, &official.Capabilities
 	return card, err
 }

@@ -86,29 +86,38 @@ func (p *part) toFile(at string) (*agentsvc.File, error) {
 }
 
 // eventEncoder encodes the events of one stream. The embedded tracker remembers how much text was sent.
-type eventEncoder struct{ stream.DeltaTracker }
+type eventEncoder struct {
+	stream.DeltaTracker
+	context agentsvc.ContextID // of the task
+}
+
+// newStreamEncoder returns the encoder of the events of task t; fault encodes the error that ends the stream.
+func newStreamEncoder(t agentsvc.Task, fault func(error) any) stream.Encoder {
+	e := &eventEncoder{context: t.Context}
+	return stream.Encoder{EncodeEvent: e.encodeEvent, EncodeError: fault}
+}
 
 // encodeEvent returns the update for ev, or nil for an event that this surface does not send, such as usage.
 // Messages and deltas are status updates in the state working.
 func (e *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 	switch {
 	case ev.Status != nil:
-		return statusUpdate{"task.status_update", string(ev.Task), encode.NewStatusRecord(*ev.Status)}
+		return e.newStatusUpdate(ev, *ev.Status)
 	case ev.Artifact != nil:
 		a := ev.Artifact
-		return artifactUpdate{"task.artifact_update", string(ev.Task), encode.NewArtifactRecord(a.Artifact), a.Append, a.Last}
+		return artifactUpdate{"task.artifact_update", string(ev.Task), string(e.context), encode.NewArtifactRecord(a.Artifact), a.Append, a.Last}
 	}
-	if m, ok := e.NextMessage(ev); ok {
-		return newWorkingUpdate(ev, m)
+	m, ok := e.NextMessage(ev)
+	if !ok {
+		return nil
 	}
-	return nil
-}
-
-// newWorkingUpdate returns new text of the agent as a status update.
-func newWorkingUpdate(ev agentsvc.Event, m agentsvc.Message) statusUpdate {
 	at := ev.At
 	if at.IsZero() { // deltas have no time
 		at = time.Now()
 	}
-	return statusUpdate{"task.status_update", string(ev.Task), encode.NewStatusRecord(agentsvc.Status{State: agentsvc.Working, Message: &m, At: at})}
+	return e.newStatusUpdate(ev, agentsvc.Status{State: agentsvc.Working, Message: &m, At: at})
+}
+
+func (e *eventEncoder) newStatusUpdate(ev agentsvc.Event, s agentsvc.Status) statusUpdate {
+	return statusUpdate{"task.status_update", string(ev.Task), string(e.context), encode.NewStatusRecord(s)}
 }

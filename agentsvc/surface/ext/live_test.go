@@ -150,6 +150,35 @@ func TestSubscribe(t *testing.T) {
 	}
 }
 
+// TestNotification sends messages without an id: the task runs, and the response neither waits for it nor has a body.
+func TestNotification(t *testing.T) {
+	t.Parallel()
+	h := newSlowFixture(t, ext.Options{})
+	for _, method := range []string{"message:send", "message:stream"} {
+		body := strings.Replace(newRPCBody(method, newMessageParams("never", "")), `"id": 1, `, "", 1)
+		resp, answer := h.Do(t, http.MethodPost, "/agents/assistant", "", body, "Accept", "text/event-stream")
+		if resp.StatusCode != http.StatusNoContent || answer != "" {
+			t.Errorf("%s is answered %d %q, want 204 without a body", method, resp.StatusCode, answer)
+		}
+	}
+	var list struct {
+		Result struct {
+			Tasks []struct {
+				TaskID string `json:"task_id"`
+			}
+		}
+	}
+	_, answer := h.Do(t, http.MethodPost, "/agents/assistant", "", newRPCBody("tasks/list", "{}"))
+	if err := json.Unmarshal([]byte(answer), &list); err != nil || len(list.Result.Tasks) != 2 {
+		t.Fatalf("the tasks are %s, %v, want both", answer, err)
+	}
+	for _, task := range list.Result.Tasks {
+		if got := callForTask(t, h, newRPCBody("tasks/cancel", `{"id": "`+task.TaskID+`"}`)); got.Status.State != "cancelled" {
+			t.Errorf("cancel answers %s", got.Status.State)
+		}
+	}
+}
+
 // TestBlockingGivesUp checks that a blocking call returns the unfinished task after BlockFor.
 func TestBlockingGivesUp(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,6 @@ import (
 	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/jsonrpc"
-	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -89,7 +88,7 @@ func (h handler) handleSend(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc
 		return err
 	}
 	timeout := h.blockFor
-	if b := p.Configuration.Blocking; b != nil && !*b {
+	if b := p.Configuration.Blocking; b != nil && !*b || rpc.IsNotification() {
 		timeout = 0
 	}
 	t, err := surface.RequestOf(r).SubmitAndWait(r.Context(), sub, timeout)
@@ -110,7 +109,13 @@ func (h handler) handleStream(w http.ResponseWriter, r *http.Request, rpc *jsonr
 	if err != nil {
 		return err
 	}
-	return v.StreamEvents(w, f, stream.Encoder{EncodeEvent: new(eventEncoder).encodeEvent, EncodeError: rpc.EncodeError, EndsWhenSettled: true})
+	if rpc.IsNotification() {
+		f.Close()
+		return rpc.WriteResult(nil)
+	}
+	encoder := newStreamEncoder(f.Task, rpc.EncodeError)
+	encoder.EndsWhenSettled = true
+	return v.StreamEvents(w, f, encoder)
 }
 
 // admitMessage decodes the message, authorizes the caller and reserves its budgets and limits. A validation error
@@ -118,8 +123,11 @@ func (h handler) handleStream(w http.ResponseWriter, r *http.Request, rpc *jsonr
 // notification config is refused, since ignoring it would leave the client waiting for notifications.
 func admitMessage(r *http.Request, rpc *jsonrpc.Call) (messageParams, task.Submission, error) {
 	var p messageParams
-	if err := decodeParams(r, rpc, &p, &p.Tenant); err != nil {
-		return p, task.Submission{}, err
+	// Params that are missing lack the message: the error is the same (docs/api/extension.md).
+	if len(rpc.Params) > 0 {
+		if err := decodeParams(r, rpc, &p, &p.Tenant); err != nil {
+			return p, task.Submission{}, err
+		}
 	}
 	var m agentsvc.Message
 	wrong := agentsvc.NewError(apierror.CodeMalformed, "params.message is missing")

@@ -12,7 +12,6 @@ import (
 	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/surface/jsonrpc"
 	"stoa/agentsvc/surface/response"
-	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
 	"stoa/authz"
 )
@@ -151,5 +150,9 @@ func handleSubscribe(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) 
 	if err != nil {
 		return err
 	}
-	return v.StreamEvents(w, f, stream.Encoder{EncodeEvent: new(eventEncoder).encodeEvent, EncodeError: rpc.EncodeError})
+	if rpc.IsNotification() {
+		f.Close()
+		return rpc.WriteResult(nil)
+	}
+	return v.StreamEvents(w, f, newStreamEncoder(f.Task, rpc.EncodeError))
 }

@@ -90,18 +90,20 @@ type (
 	// statusUpdate is the event of a stream for a status and for new text of the agent (state working). Type is
 	// task.status_update.
 	statusUpdate struct {
-		Type   string              `json:"type"`
-		TaskID string              `json:"task_id"`
-		Status encode.StatusRecord `json:"status"`
+		Type      string              `json:"type"`
+		TaskID    string              `json:"task_id"`
+		ContextID string              `json:"context_id"`
+		Status    encode.StatusRecord `json:"status"`
 	}
 	// artifactUpdate is the event for an artifact or, with Append, for more parts of one. Type is
 	// task.artifact_update.
 	artifactUpdate struct {
-		Type     string                `json:"type"`
-		TaskID   string                `json:"task_id"`
-		Artifact encode.ArtifactRecord `json:"artifact"`
-		Append   bool                  `json:"append"`
-		Last     bool                  `json:"last"`
+		Type      string                `json:"type"`
+		TaskID    string                `json:"task_id"`
+		ContextID string                `json:"context_id"`
+		Artifact  encode.ArtifactRecord `json:"artifact"`
+		Append    bool                  `json:"append"`
+		Last      bool                  `json:"last"`
 	}
 	// cardTotal holds the members after the list of cards.
 	cardTotal struct {

@@ -4,6 +4,7 @@ package jsonrpc
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,11 +27,11 @@ type Call struct {
 	Params json.RawMessage
 	// id is the request's id as JSON; null until it is known and for a request without one.
 	id json.RawMessage
-	w  http.ResponseWriter
-	r  *http.Request
-	// encodeErrorData and errorStatus are those of the [Endpoint].
-	encodeErrorData func(apierror.Fault) any
-	errorStatus     func(*http.Request, apierror.Fault) int
+	// notification says that the request has no id: its response has no body.
+	notification bool
+	w            http.ResponseWriter
+	r            *http.Request
+	endpoint     *Endpoint
 	// eventsOnly says that the client accepts event streams only, so that errors must be one as well.
 	eventsOnly bool
 }
@@ -50,9 +51,22 @@ func (c *Call) ID() string {
 	return string(c.id)
 }
 
+// IsNotification reports whether the request has no id. A method then runs and does not wait for a task: the response,
+// which [Call.WriteResult] writes, has no body, and neither has that of an error.
+func (c *Call) IsNotification() bool { return c.notification }
+
 // WriteResult writes the response with a result.
 func (c *Call) WriteResult(result any) error {
+	if c.notification {
+		return c.writeNoBody()
+	}
 	return response.WriteJSON(c.w, http.StatusOK, c.EncodeResult(result))
+}
+
+// writeNoBody writes the response to a notification.
+func (c *Call) writeNoBody() error {
+	c.w.WriteHeader(cmp.Or(c.endpoint.NotificationStatus, http.StatusNoContent))
+	return nil
 }
 
 // WriteError writes an error that is not in errorTable, with an HTTP status.
@@ -99,13 +113,21 @@ type Endpoint struct {
 	EncodeErrorData func(apierror.Fault) any
 	// ErrorStatus returns the HTTP status of an error response; nil = 200.
 	ErrorStatus func(*http.Request, apierror.Fault) int
+	// NeedsID reports whether a method may not be called without an id; nil = every method can be a notification.
+	NeedsID func(method string) bool
+	// NotificationStatus is the HTTP status of the response to a notification; 0 = 204.
+	NotificationStatus int
 }
 
 // Serve is the [surface.Handler] of the endpoint: it reads one request, finds its method and calls it. Errors become
 // JSON-RPC errors, except those that every protocol answers by an HTTP status (see respondError).
 func (e Endpoint) Serve(w http.ResponseWriter, r *http.Request) error {
-	c := &Call{id: json.RawMessage("null"), w: w, r: r, encodeErrorData: e.EncodeErrorData, errorStatus: e.ErrorStatus}
+	c := &Call{id: json.RawMessage("null"), w: w, r: r, endpoint: &e}
 	err := c.readRequest()
+	if err == nil && c.notification && e.NeedsID != nil && e.NeedsID(c.Method) {
+		c.notification = false
+		err = agentsvc.NewError(apierror.CodeMalformed, "a call of %.64q needs an id", c.Method)
+	}
 	if err == nil {
 		var m Method
 		switch m, err = e.FindMethod(r, c.Method); {
@@ -131,14 +153,17 @@ func (c *Call) respondError(err error) error {
 		return err
 	}
 	surface.ReportError(c.r, err)
+	if c.notification {
+		return c.writeNoBody()
+	}
 	reported := v.ToFault(surface.RequestID(c.r))
 	fault := c.newFaultResponse(reported)
 	if c.eventsOnly {
 		return sse.WriteSingle(c.w, fault)
 	}
 	status := http.StatusOK
-	if c.errorStatus != nil {
-		status = c.errorStatus(c.r, reported)
+	if c.endpoint.ErrorStatus != nil {
+		status = c.endpoint.ErrorStatus(c.r, reported)
 	}
 	return response.WriteJSON(c.w, status, fault)
 }
@@ -157,18 +182,18 @@ type rpcErrorResponse struct {
 	Error   rpcErrorObject  `json:"error"`
 }
 
-// rpcErrorObject is the error of a response. Data is what encodeErrorData returns, else the fault's details.
+// rpcErrorObject is the error of a response. Data is what EncodeErrorData returns, else the fault's details.
 type rpcErrorObject struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
 	Data    any    `json:"data"`
 }
 
-// newFaultResponse returns the response for f. Without encodeErrorData its message is the code's standard one, and the
+// newFaultResponse returns the response for f. Without EncodeErrorData its message is the code's standard one, and the
 // text of f is added to the details as "detail".
 func (c *Call) newFaultResponse(f apierror.Fault) rpcErrorResponse {
-	if c.encodeErrorData != nil {
-		return rpcErrorResponse{"2.0", c.id, rpcErrorObject{f.RPC, f.FullMessage(), c.encodeErrorData(f)}}
+	if encode := c.endpoint.EncodeErrorData; encode != nil {
+		return rpcErrorResponse{"2.0", c.id, rpcErrorObject{f.RPC, f.FullMessage(), encode(f)}}
 	}
 	f.Details["detail"] = f.Text
 	return rpcErrorResponse{"2.0", c.id, rpcErrorObject{f.RPC, f.Title, f.Details}}
@@ -240,7 +265,9 @@ func (c *Call) decodeEnvelope(body []byte) error {
 	if json.Unmarshal(members.Method, &c.Method) != nil || c.Method == "" {
 		return agentsvc.NewError(apierror.CodeMalformed, "method must be the name of a method")
 	}
-	c.Params = json.RawMessage(members.Params)
+	if c.notification = len(members.ID) == 0; string(members.Params) != "null" {
+		c.Params = json.RawMessage(members.Params)
+	}
 	return nil
 }
 

@@ -64,7 +64,7 @@ func (h handler) handleCallTool(w http.ResponseWriter, r *http.Request, rpc *jso
 func admitToolCall(r *http.Request, rpc *jsonrpc.Call) (p callParams, sub task.Submission, err error) {
 	agent := surface.PathParam(r, "agent")
 	m, wrong := p.toMessage(rpc, agent)
-	if rpc.ID() == "" {
+	if rpc.ID() == "" { // null
 		wrong = agentsvc.NewError(apierror.CodeMalformed, "a call needs an id")
 	}
 	if sub, err = surface.RequestOf(r).AdmitMessage(r.Context(), agent, m, wrong); err != nil {
@@ -120,7 +120,7 @@ func writeToolError(r *http.Request, rpc *jsonrpc.Call, err error) error {
 // handleCancelled answers notifications/cancelled: it cancels the task of the named request of the same session.
 // The client gets no information about the outcome, since a notification has no response; an unknown request is
 // ignored.
-func handleCancelled(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
+func handleCancelled(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
 	v, agent := surface.RequestOf(r), surface.PathParam(r, "agent")
 	visibility, err := v.ResolveAgentVisibility(r.Context(), authz.TasksCancel, agent)
 	if err != nil {
@@ -135,8 +135,7 @@ func handleCancelled(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) 
 			_, _ = v.CancelTask(r.Context(), visibility, id) // it may have ended
 		}
 	}
-	w.WriteHeader(http.StatusAccepted)
-	return nil
+	return rpc.WriteResult(nil)
 }
 
 // requestKey returns the idempotency key of a request: a hash of session and request ID, so that its length is

@@ -57,7 +57,10 @@ type handler struct {
 
 // handleRequest answers one JSON-RPC request or notification.
 func (h handler) handleRequest(w http.ResponseWriter, r *http.Request) error {
-	return jsonrpc.Endpoint{FindMethod: h.findMethod, ErrorStatus: errorStatus}.Serve(w, r)
+	return jsonrpc.Endpoint{
+		FindMethod: h.findMethod, ErrorStatus: errorStatus, NotificationStatus: http.StatusAccepted,
+		NeedsID: func(method string) bool { return !isNotification(method) },
+	}.Serve(w, r)
 }
 
 // findMethod returns the method of that name in the revision of the request's header. A request without the header
@@ -83,11 +86,14 @@ func (h handler) findNewestMethod(name string) jsonrpc.Method {
 	case "tools/call":
 		return h.handleCallTool
 	}
-	if strings.HasPrefix(name, "notifications/") {
+	if isNotification(name) {
 		return requireAgentAccess(handleNotification)
 	}
 	return nil
 }
+
+// isNotification reports whether a method has no response. All others need an id (MCP specification, Requests).
+func isNotification(method string) bool { return strings.HasPrefix(method, "notifications/") }
 
 // findOlderMethod returns a method of the revisions that begin with a handshake (initialize), nil for an unknown
 // name.
@@ -122,11 +128,9 @@ func handlePing(_ http.ResponseWriter, _ *http.Request, rpc *jsonrpc.Call) error
 	return rpc.WriteResult(struct{}{})
 }
 
-// handleNotification accepts a notification that has no effect here, such as notifications/initialized. A
-// notification has no JSON-RPC response; the status is 202.
-func handleNotification(w http.ResponseWriter, _ *http.Request, _ *jsonrpc.Call) error {
-	w.WriteHeader(http.StatusAccepted)
-	return nil
+// handleNotification accepts a notification that has no effect here, such as notifications/initialized.
+func handleNotification(_ http.ResponseWriter, _ *http.Request, rpc *jsonrpc.Call) error {
+	return rpc.WriteResult(nil)
 }
 
 // handleInitialize answers the handshake of older revisions: with the client's version if it is supported, else

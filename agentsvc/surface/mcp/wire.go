@@ -97,6 +97,7 @@ type (
 		State     string `json:"state"`
 		Text      string `json:"text"`
 		Data      any    `json:"data,omitempty"`
+		Error     any    `json:"error,omitempty"`
 	}
 	// content is one item of a result; Type says which members are used: text, image, audio, resource_link or
 	// resource.
@@ -151,5 +152,6 @@ var outputSchema = json.RawMessage(`{"type":"object","properties":{` +
 	`"task_id":{"type":"string"},"context_id":{"type":"string"},` +
 	`"state":{"type":"string","description":"completed; or input_required, where the agent asks something back or waits for a person; or another state of tasks."},` +
 	`"text":{"type":"string","description":"What the agent answers or asks."},` +
-	`"data":{"description":"The answer as JSON, where the agent gives one."}` +
+	`"data":{"description":"The answer as JSON, where the agent gives one."},` +
+	`"error":{"type":"object","description":"Why the task failed: code, and details such as the budget, the limit or the model."}` +
 	`},"required":["task_id","context_id","state","text"]}`)

@@ -25,6 +25,7 @@ type taskFailure struct {
 	status int    // HTTP status of a response without a stream
 	code   string // member code of the error, task_ and the state
 	text   string
+	cause  any // why the task failed, see [agentsvc.Failure]; nil = unknown
 }
 
 // newTaskFailure returns why a task has no answer, or nil if it has one. A failed task is 422 and not 5xx: this
@@ -37,7 +38,7 @@ func newTaskFailure(t agentsvc.Task) *taskFailure {
 		e.text = fmt.Sprintf("the task ended %s", t.Status.State)
 		// The runner's message about the failure, which is meant for callers.
 		if m := t.Status.Message; m != nil && m.Role == agentsvc.RoleAgent && messageText(*m) != "" {
-			e.text = messageText(*m)
+			e.text, e.cause = messageText(*m), m.Metadata[agentsvc.FailureKey]
 		}
 		return e
 	case agentsvc.Submitted, agentsvc.Working:
@@ -49,5 +50,9 @@ func newTaskFailure(t agentsvc.Task) *taskFailure {
 
 // toErrorBody returns the error's body with the task's ID, under which the task can be read on other surfaces.
 func (f *taskFailure) toErrorBody(requestID string) errorBody {
-	return errorBody{errorRecord{Message: f.text, Type: "task_error", Code: f.code, Details: map[string]any{"task_id": f.task, "request_id": requestID}}}
+	details := map[string]any{"task_id": f.task, "request_id": requestID}
+	if f.cause != nil {
+		details[agentsvc.FailureKey] = f.cause
+	}
+	return errorBody{errorRecord{Message: f.text, Type: "task_error", Code: f.code, Details: details}}
 }

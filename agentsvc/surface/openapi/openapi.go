@@ -63,6 +63,8 @@ type description struct {
 	Headers  []string `json:"headers"`
 	Status   int      `json:"status"`
 	Also     []int    `json:"also"`
+	// Empty is the status of the response to a JSON-RPC notification, 0 = the operation has none.
+	Empty int `json:"empty"`
 	// Kind is the media type of a response that is not JSON, or of a stream that the response may be instead.
 	Kind string `json:"kind"`
 }
@@ -190,6 +192,9 @@ func (d descriptions) newResponses(r surface.Route, operationDescription descrip
 			shape = jsonObject{"anyOf": []any{shape, schemaRef("Error")}}
 		}
 		out[strconv.Itoa(other)] = jsonObject{"description": http.StatusText(other), "content": jsonObject{"application/json": jsonObject{"schema": shape}}}
+	}
+	if empty := operationDescription.Empty; empty != 0 {
+		out[strconv.Itoa(empty)] = jsonObject{"description": http.StatusText(empty) + ": to a request without an id"}
 	}
 	if r.EncodeError == nil {
 		out["default"] = jsonObject{"description": "What went wrong", "content": jsonObject{"application/json": jsonObject{"schema": schemaRef("Error")}}}

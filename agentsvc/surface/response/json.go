@@ -14,9 +14,12 @@ func WriteJSON(w http.ResponseWriter, status int, v any) error {
 	return writeEncodable(w, jsonMediaType, status, v)
 }
 
-// WriteMediaType writes v as JSON with a media type of its own.
-func WriteMediaType(w http.ResponseWriter, kind string, v any) error {
-	return writeEncodable(w, []string{kind}, http.StatusOK, v)
+// WriteMediaType writes v as JSON with a media type of its own; "" = application/json.
+func WriteMediaType(w http.ResponseWriter, status int, kind string, v any) error {
+	if kind == "" {
+		return WriteJSON(w, status, v)
+	}
+	return writeEncodable(w, []string{kind}, status, v)
 }
 
 // writeEncodable encodes v and writes it as the response.

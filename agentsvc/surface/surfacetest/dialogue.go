@@ -325,7 +325,8 @@ var (
 	hashPattern          = regexp.MustCompile(`"(hash|prev)": ?"[0-9a-f]{64}"`)
 	keyedHashPattern     = regexp.MustCompile(`"hmac-sha256:[0-9a-f]{32}"`) // the key is new in each run
 	runSecondsPattern    = regexp.MustCompile(`"run_seconds": ?[0-9.e-]+`)
-	monthPattern         = regexp.MustCompile(`\b20\d\d-\d\d((-reversal)?[":])`)
+	monthPattern         = regexp.MustCompile(`\b20\d\d-\d\d((-reversal|-[2-9])?[": ])`)
+	monthEndPattern      = regexp.MustCompile(`\b20\d\d-\d\d-01T00:00:00Z`)
 	loadTimePattern      = regexp.MustCompile(`"(\d+)\.[0-9a-f]{14,16}`) // in the ETag of the default app
 	tokenPattern         = regexp.MustCompile(`"(access_token|page_token|next_page_token|nextPageToken)": ?"[^"]+"`)
 )
@@ -344,6 +345,7 @@ func (d *dialogue) normalizeAnswer(answer string) string {
 		return d.ids[id]
 	})
 	answer = monthPattern.ReplaceAllString(answer, `MONTH$1`)
+	answer = monthEndPattern.ReplaceAllString(answer, `MONTH-END`)
 	answer = runSecondsPattern.ReplaceAllString(answer, `"run_seconds": SECONDS`)
 	answer = callIDPattern.ReplaceAllString(answer, "CALL")
 	answer = executionTimePattern.ReplaceAllString(answer, `"execution_time": SECONDS`)

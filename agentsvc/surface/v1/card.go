@@ -5,6 +5,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/agentcard"
 	"stoa/agentsvc/surface/response"
 )
 
@@ -36,7 +37,7 @@ func handleCard(w http.ResponseWriter, r *http.Request) error {
 		}
 		answer.Security.Schemes[s.Name] = newSecurityScheme(s)
 	}
-	return response.WriteJSON(w, http.StatusOK, wrappedCard{answer})
+	return agentcard.WriteCard(w, r, wrappedCard{answer})
 }
 
 // newSecurityScheme returns a way to authenticate as cards describe it (OpenAPI 3, Security Scheme Object).

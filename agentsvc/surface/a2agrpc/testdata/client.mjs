@@ -107,7 +107,11 @@ async function story(version, binding) {
   const shown = c => [c.taskId === waiting.id, c.id, c.url, c.authentication?.scheme].join(' ')
   seen.push = [shown(set), shown(read), String(before.configs.length), String(after.configs.length)]
   const card = await client.getAgentCard()
-  seen.card = [card.name, String(card.supportedInterfaces.length > 0)]
+  seen.card = [card.name, String(card.supportedInterfaces.length > 0), ...card.securityRequirements.flatMap(r => Object.keys(r.schemes))]
+  for (const enabled of [false, true]) {
+    const resolver = new DefaultAgentCardResolver({fetchImpl: as(token), legacyCompat: {enabled}})
+    seen.card.push((await resolver.resolve(address, address)).name)
+  }
   const other = await connect(stranger, version, binding)
   seen.errors = [
     await failure(client.getTask({id: '01a00000-0000-7000-8000-000000000000', tenant: ''})), await failure(client.cancelTask({id: done.id, tenant: '', metadata: undefined})),
