@@ -7,12 +7,14 @@ import (
 	"iter"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/sse"
 )
@@ -150,6 +152,33 @@ func TestStream(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestStreamWithoutMemory: a client is asked to come back for an event for which there is no memory, as it could not
+// know otherwise that the task goes on.
+func TestStreamWithoutMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		pool := capacity.NewPool(1<<20, nil)
+		others := pool.NewReservation("acme", 1)
+		if err := others.ReserveBytes(t.Context(), 500<<10); err != nil {
+			t.Fatal(err)
+		}
+		_, s := newTestSubscription(t.Context(), agentsvc.Task{}, func(context.Context) iter.Seq2[agentsvc.Event, error] {
+			return func(yield func(agentsvc.Event, error) bool) {
+				_ = yield(agentsvc.Event{Seq: 1}, nil) && yield(agentsvc.Event{Chunk: &agentsvc.Chunk{Text: strings.Repeat("a", 100<<10)}}, nil)
+			}
+		})
+		o := testOptions
+		o.Reservation = pool.NewReservation("acme", 1)
+		w := httptest.NewRecorder()
+		if err := s.WriteSSE(w, plainEncoder, o); !errors.Is(err, capacity.ErrFull) {
+			t.Errorf("WriteSSE = %v, want it for the log", err)
+		}
+		if got, want := w.Body.String(), "id: 1\ndata: 1\n\nretry: 1000\n\n"; got != want {
+			t.Errorf("stream %q, want %q", got, want)
+		}
+	})
 }
 
 // yieldThenBlock yields one event and then waits until its context ends.

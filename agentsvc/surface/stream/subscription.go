@@ -115,7 +115,7 @@ func (s *Subscription) WaitSettled(timeout time.Duration) (agentsvc.Task, error)
 
 // WriteEvents passes each event of s, encoded by d, to write together with its sequence (0 for a delta), and closes s.
 // It returns nil at the end of the events, ErrStreamsEnding if the server ends them, ErrClientGone if the client
-// disconnected or write failed, the reason if the client's access was revoked, and else the error of the log.
+// disconnected or write failed, the [agentsvc.Error] of write, the reason if the client's access was revoked, and else the error of the log.
 //
 // The next event is read when the last one was written, so a slow client slows down its own subscription and nothing
 // else. The task service queues a bounded number of events for it and drops them when they are too many. No fact is
@@ -145,7 +145,10 @@ func (s *Subscription) WriteEvents(d Encoder, write func(seq int64, body any) er
 			reported = d.encodeReplyEvent
 		}
 		for _, body := range splitBodies(reported(ev)) {
-			if write(ev.Seq, body) != nil {
+			var refused *agentsvc.Error // there was no memory for the event
+			if err := write(ev.Seq, body); errors.As(err, &refused) {
+				return err
+			} else if err != nil {
 				return ErrClientGone
 			}
 		}
