@@ -324,7 +324,7 @@ func (ts *testServer) useCanaries(t *testing.T, c *canarySet) {
 
 	// Former configurations are kept as revisions, and the audit trail has the differences.
 	changed := map[string]any{"config": strings.ReplaceAll(config, c.canary("instruction"), c.canary("laterinstruction")), "display_name": c.canary("latername")}
-	update := ts.newRequest(t, "PUT", base, testSecret, changed)
+	update := ts.newRequest(t, "PATCH", base, testSecret, changed)
 	update.Header.Set("Idempotency-Key", "update")
 	if status, body := ts.sendRequest(t, update); status != http.StatusOK {
 		t.Fatalf("update: %d %s", status, body)

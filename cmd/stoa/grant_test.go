@@ -75,6 +75,10 @@ func TestGrantedFolders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		ownFolder := "data, configuration or secrets of this server"
+		if strings.HasPrefix(abs, "/root/") {
+			ownFolder = "which no grant reaches" // the project's own folder is in one of the system's
+		}
 		for _, c := range []struct {
 			grants any
 			src    string
@@ -85,8 +89,8 @@ func TestGrantedFolders(t *testing.T) {
 			{both("/"), src(files, programs), "name a folder in it"},
 			{both("/etc"), src("/etc", "/etc"), "which no grant reaches"},
 			{both("/proc/sys"), src("/proc/sys", "/proc/sys"), "which no grant reaches"},
-			{both(abs), src(abs, abs), "data, configuration or secrets of this server"},
-			{both(filepath.Join(abs, "backup")), src(abs, abs), "data, configuration or secrets of this server"},
+			{both(abs), src(abs, abs), ownFolder},
+			{both(filepath.Join(abs, "backup")), src(abs, abs), ownFolder},
 			{both(root), src(outside, programs), "lies below none of the folders that the operator has granted by filesystem"},
 			{both(root), src(files, outside), "lies below none of the folders that the operator has granted by command"},
 			{both(root), src(files, filepath.Join(root, "..", "globex")), "lies below none of the folders that the operator has granted by command"},

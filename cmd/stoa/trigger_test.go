@@ -166,7 +166,7 @@ func TestScheduleOutlivesBrokenRevision(t *testing.T) {
 		if n := h.countSchedules(t, "acme"); n != 1 {
 			t.Errorf("while the configuration does not load there are %d schedules", n)
 		}
-		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme", testSecret, map[string]any{"grants": grants})
+		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"grants": grants})
 		if diff := cmp.Diff(before, h.getSchedule(t, "acme")); diff != "" {
 			t.Errorf("(-before +after):\n%s", diff)
 		}
