@@ -10,8 +10,8 @@ import (
 // table of routes.
 var RoutePatterns = []string{
 	"/",
-	"/.well-known/agent-card.json", "/.well-known/card-keys.json", "/.well-known/jwks.json",
-	"/a2a/{agent}", "/a2a/{agent}/.well-known/agent-card.json", "/a2a/{agent}/extendedAgentCard",
+	"/.well-known/agent-card.json", "/.well-known/agent.json", "/.well-known/card-keys.json", "/.well-known/jwks.json",
+	"/a2a/{agent}", "/a2a/{agent}/", "/a2a/{agent}/.well-known/agent-card.json", "/a2a/{agent}/.well-known/agent.json", "/a2a/{agent}/extendedAgentCard",
 	"/a2a/{agent}/message:send", "/a2a/{agent}/message:stream", "/a2a/{agent}/tasks", "/a2a/{agent}/tasks/{task}",
 	"/a2a/{agent}/tasks/{task}/pushNotificationConfigs", "/a2a/{agent}/tasks/{task}/pushNotificationConfigs/{config}",
 	"/a2a/{agent}/tasks/{task}:cancel", "/a2a/{agent}/tasks/{task}:subscribe", "/a2a/{agent}/v0.3/v1/card",

@@ -102,11 +102,11 @@ func changeCases(prefix string) []changeCase {
 			name: "a plan loses a model", app: prefix + "-plan",
 			preparations: []adminRequest{
 				{http.MethodPost, "/admin/plans", models()},
-				{http.MethodPut, at("plan"), map[string]any{"plan": prefix + "-plan"}},
+				{http.MethodPatch, at("plan"), map[string]any{"plan": prefix + "-plan"}},
 			},
 			requests: []adminRequest{{http.MethodPut, "/admin/plans/" + prefix + "-plan", models("other/*")}},
 		},
-		{name: "a limit is set", app: prefix + "-limit", wantPassed: 15, requests: []adminRequest{{http.MethodPut, at("limit"), map[string]any{"limits": rate}}}},
+		{name: "a limit is set", app: prefix + "-limit", wantPassed: 15, requests: []adminRequest{{http.MethodPatch, at("limit"), map[string]any{"limits": rate}}}},
 		{
 			name: "a secret is replaced", app: prefix + "-secret", wantPassed: callsPerCase, secrets: map[string]string{"GREETING": "before"},
 			requests: []adminRequest{{http.MethodPut, at("secret") + "/secrets/GREETING", map[string]any{"value": "after"}}},
