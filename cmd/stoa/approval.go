@@ -28,30 +28,26 @@ func findApprovals(parts []part) (found []approval) {
 	return found
 }
 
-// promptForInput asks the human at the terminal for what a task waits for and returns the parts of the message that
-// answers it. Credentials come first; decisions are asked for in a later message. It returns nil if the task waits
-// for neither, if no human is there (--json, a pipe), or if the human gives no answer; the task then stays as it is.
-func (cmd *callCmd) promptForInput(ctx context.Context, c *console, show *transcript) []any {
-	if !c.interactive || cmd.JSON || show.state != "input_required" && show.state != "auth_required" {
+// promptForRequests asks for the credentials and decisions that the task waits for and returns the parts of the message
+// that has them. Credentials come first; decisions are asked for in a later message. It returns nil if the task waits for
+// neither, if the conversation does not ask, or if one is not given; the task then stays as it is.
+func (v *conversation) promptForRequests(ctx context.Context) []any {
+	if !v.asks || !v.shown.waitsForInput() {
 		return nil
 	}
-	show.endLine()
-	if len(show.credentials) > 0 {
-		return cmd.promptForCredentials(ctx, c, show)
+	v.shown.endLine()
+	if len(v.shown.credentials) > 0 {
+		return v.promptForCredentials(ctx)
 	}
-	return cmd.promptForDecisions(ctx, c, show)
+	return v.promptForDecisions(ctx)
 }
 
 // promptForDecisions asks for a decision on each tool call and returns the parts that contain them. It stops after
 // the first rejection, because a rejection ends the task.
-func (cmd *callCmd) promptForDecisions(ctx context.Context, c *console, show *transcript) []any {
+func (v *conversation) promptForDecisions(ctx context.Context) []any {
 	var parts []any
-	for _, a := range show.approvals {
-		whose := ""
-		if a.Agent != "" {
-			whose = a.Agent + ": "
-		}
-		decision := c.promptYesNo(ctx, fmt.Sprintf("%s%s(%s) [y/n] ", whose, a.Tool, a.Arguments))
+	for _, a := range v.shown.approvals {
+		decision := v.console.promptYesNo(ctx, a.describe()+" [y/n] ")
 		if decision == "" {
 			return nil
 		}
@@ -63,6 +59,15 @@ func (cmd *callCmd) promptForDecisions(ctx context.Context, c *console, show *tr
 		}
 	}
 	return parts
+}
+
+// describe returns the call with its arguments, after the agent that made it if that is a nested one.
+func (a approval) describe() string {
+	whose := ""
+	if a.Agent != "" {
+		whose = a.Agent + ": "
+	}
+	return fmt.Sprintf("%s%s(%s)", whose, a.Tool, a.Arguments)
 }
 
 // promptYesNo asks until the answer is yes or no. It returns "approve", "reject", or "" at the end of the input or of

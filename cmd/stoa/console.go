@@ -22,6 +22,7 @@ type console struct {
 	out, err io.Writer
 	// lineReader reads in, from the first promptLine on: a new one for each line would lose what it has buffered.
 	lineReader *bufio.Reader
+	interrupts interrupts
 
 	// interactive means that in and err are terminals: a human can be asked.
 	interactive   bool
@@ -101,7 +102,7 @@ func (c *console) promptLine(ctx context.Context, question string, secret bool) 
 	}
 	answer := make(chan string, 1)
 	unanswered := func() (string, bool) {
-		if !hidden {
+		if !hidden && question != "" {
 			fmt.Fprintln(c.err) // ends the line of the question
 		}
 		return "", false

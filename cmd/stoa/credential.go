@@ -27,10 +27,10 @@ func findCredentials(parts []part) (found []credential) {
 
 // promptForCredentials asks for the credentials that a task waits for, without echo, and returns the parts that
 // contain them. It returns nil if one is not given.
-func (cmd *callCmd) promptForCredentials(ctx context.Context, c *console, show *transcript) []any {
+func (v *conversation) promptForCredentials(ctx context.Context) []any {
 	var parts []any
-	for _, w := range show.credentials {
-		value, ok := c.promptLine(ctx, fmt.Sprintf("%s for %s at %s: ", w.Header, w.Tool, w.Server), true)
+	for _, w := range v.shown.credentials {
+		value, ok := v.console.promptLine(ctx, fmt.Sprintf("%s for %s at %s: ", w.Header, w.Tool, w.Server), true)
 		// One missing credential leaves the whole task waiting.
 		if !ok || value == "" {
 			return nil

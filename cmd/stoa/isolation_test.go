@@ -92,6 +92,8 @@ var routeProbes = map[string][]isolationProbe{
 	"PATCH /webhooks/{webhook}":                           {{path: "/webhooks/{agent}", body: emptyBody}, {path: "/apps/{app}/webhooks/{agent}", body: emptyBody}},
 	"DELETE /webhooks/{webhook}":                          {{path: "/webhooks/{agent}", body: emptyBody}, {path: "/apps/{app}/webhooks/{agent}", body: emptyBody}},
 	"GET /webhooks/{webhook}":                             {{path: "/webhooks/{agent}"}, {path: "/apps/{app}/webhooks/{agent}"}},
+	"GET /tasks/{task}":                                   {{path: "/tasks/{task}"}, {path: "/tasks/{held}"}, {path: "/apps/{app}/tasks/{task}"}},
+	"POST /tasks/{task}/cancel":                           {{path: "/tasks/{task}/cancel"}, {path: "/tasks/{held}/cancel", body: emptyBody}, {path: "/apps/{app}/tasks/{task}/cancel"}},
 	"GET /memories":                                       {{path: "/memories?user={user}"}, {path: "/memories?user={user}&issuer=elsewhere"}, {path: "/apps/{app}/memories"}},
 	"DELETE /memories":                                    {{path: "/memories?user={user}"}, {path: "/apps/{app}/memories?user={user}"}},
 	"GET /credentials":                                    {{path: "/credentials"}, {path: "/apps/{app}/credentials"}},

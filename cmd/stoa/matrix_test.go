@@ -67,6 +67,8 @@ var routeAccess = map[string]accessRule{
 	"GET /config/revisions":           {path: "/apps/acme/config/revisions", anyOf: []string{"config:read"}},
 	"PUT /config":                     {path: "/apps/acme/config?dry_run=true", body: map[string]any{}, anyOf: []string{"config:write"}},
 	"GET /tasks":                      {path: "/apps/acme/tasks", anyOf: anyAgentScopes("tasks:read")},
+	"GET /tasks/{task}":               {path: "/apps/acme/tasks/nosuch", anyOf: anyAgentScopes("tasks:read")},
+	"POST /tasks/{task}/cancel":       {path: "/apps/acme/tasks/nosuch/cancel", anyOf: anyAgentScopes("tasks:cancel")},
 	"GET /memories":                   {path: "/apps/acme/memories", anyOf: anyAgentScopes("tasks:read")},
 	"DELETE /memories":                {path: "/apps/acme/memories", anyOf: anyAgentScopes("tasks:cancel")},
 	"GET /credentials":                {path: "/apps/acme/credentials", anyOf: anyAgentScopes("tasks:read")},

@@ -46,6 +46,39 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 	return response.WriteJSON(w, http.StatusOK, out)
 }
 
+// handleGetTask answers with a task of any agent, its history, artifacts and open approvals.
+func handleGetTask(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
+	visibility, err := v.ResolveVisibility(r.Context(), authz.TasksRead, "")
+	if err != nil {
+		return err
+	}
+	parts := store.TaskParts{History: true, Artifacts: true, Approvals: true}
+	t, err := v.Tasks.Reader.Get(r.Context(), visibility, agentsvc.TaskID(surface.PathParam(r, "task")), parts)
+	if err != nil {
+		return err
+	}
+	return response.WriteJSON(w, http.StatusOK, newTaskRecord(t))
+}
+
+// handleCancelTask cancels a task of any agent and answers with it.
+func handleCancelTask(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
+	visibility, err := v.ResolveVisibility(r.Context(), authz.TasksCancel, "")
+	if err != nil {
+		return err
+	}
+	if err := surface.DecodeBody(r, &struct{}{}); err != nil {
+		return err
+	}
+	t, err := v.CancelTask(r.Context(), visibility, agentsvc.TaskID(surface.PathParam(r, "task")))
+	if err != nil {
+		return err
+	}
+	t.History, t.Artifacts = nil, nil
+	return response.WriteJSON(w, http.StatusOK, newTaskRecord(t))
+}
+
 // newDecisionHandler returns the handler that approves or rejects a tool call that waits for a decision.
 //
 // The task service writes the decision together with the task's new state in one transaction. If no other call of

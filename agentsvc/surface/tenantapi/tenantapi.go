@@ -19,6 +19,8 @@ func Routes(apps *tenancy.Service) []surface.Route {
 	configs := newConfigHandler(apps)
 	routes := []surface.Route{
 		{Method: http.MethodGet, Pattern: "/tasks", Query: []string{"agent", "context_id", "status", "page_size", "page_token"}, Serve: handleListTasks},
+		{Method: http.MethodGet, Pattern: "/tasks/{task}", Query: []string{}, Serve: handleGetTask},
+		{Method: http.MethodPost, Pattern: "/tasks/{task}/cancel", Serve: handleCancelTask, Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/memories", Query: []string{"user", "issuer", "page_size", "page_token"}, Serve: handleListMemories},
 		{Method: http.MethodDelete, Pattern: "/memories", Query: []string{"user", "issuer"}, Serve: handleEraseMemories, Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/credentials", Serve: handleListCredentials},
