@@ -28,7 +28,7 @@ func TestCallPromptsForDecisions(t *testing.T) {
 	}{
 		"yes":            {typed: "what?\n\nY\n", out: "You said: sum\n", on: "May calc run?\ncalc({\"expression\":\"1+1\"}) [y/n] calc("},
 		"no":             {typed: "no\n", code: exitRejected, on: "calc({\"expression\":\"1+1\"}) [y/n] "},
-		"nobody answers": {typed: "", code: exitWaiting, on: "waits for an approval"},
+		"nobody answers": {typed: "", code: exitWaiting, on: "waits for an approval: stoa task approve "},
 		"no terminal":    {typed: "y\n", alone: true, code: exitWaiting, on: "waits for an approval"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -88,7 +88,7 @@ func (v *conversation) sendMessage(ctx context.Context, parts []any) error {
 			if v.shown.taskID == "" {
 				return errors.New("interrupted before the server had answered")
 			}
-			if err := v.api.doJSON(ctx, http.MethodPost, v.taskPath(v.shown.taskID)+"/cancel", nil, nil); err != nil {
+			if err := v.api.doJSON(ctx, http.MethodPost, v.taskPath(v.shown.taskID)+"/cancel", nil, nil); err != nil && ctx.Err() == nil {
 				v.shown.endLine()
 				v.console.printStatus("the task %s could not be cancelled: %v", v.shown.taskID, err)
 			}

@@ -252,7 +252,7 @@ func TestCallPromptsForCredentials(t *testing.T) {
 		on    []string
 	}{
 		"typed":          {typed: " Bearer wrong \nBearer right-canary\n", on: []string{"Authorization for fetch at http://", "[credential]"}},
-		"nobody answers": {typed: "", code: exitWaiting, on: []string{"waits for a credential of yours", `"tool": "fetch"`}},
+		"nobody answers": {typed: "", code: exitWaiting, on: []string{"waits for a credential of yours", "stoa chat assistant --task "}},
 		"an empty line":  {typed: "\n", code: exitWaiting, on: []string{"waits for a credential"}},
 		"no terminal":    {typed: "Bearer right-canary\n", alone: true, code: exitWaiting, on: []string{"waits for a credential"}},
 	} {
