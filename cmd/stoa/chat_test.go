@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -115,5 +118,44 @@ func TestCallAnswers(t *testing.T) {
 		if code := con.reportError(err); code != c.code || !strings.HasPrefix(written.String(), c.want) {
 			t.Errorf("typed %q: exit code %d, wrote %q", c.typed, code, written.String())
 		}
+	}
+}
+
+// TestChatProcess interrupts the process of a chat while its first task runs: the task is cancelled, and the next line is
+// sent.
+func TestChatProcess(t *testing.T) {
+	t.Parallel()
+	started, cancelled := make(chan struct{}), make(chan struct{})
+	sh := exec.CommandContext(t.Context(), "stoa", "chat", "a", "--context", "c1")
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/tasks/t-1/cancel"):
+			close(cancelled)
+		case strings.Contains(string(body), "first"):
+			fmt.Fprint(w, "data: {\"task_id\":\"t-1\",\"status\":{\"state\":\"working\"}}\n\n")
+			_ = http.NewResponseController(w).Flush()
+			<-started
+			if err := sh.Process.Signal(os.Interrupt); err != nil {
+				t.Error(err)
+			}
+			<-cancelled
+			fmt.Fprint(w, "data: {\"task_id\":\"t-1\",\"status\":{\"state\":\"cancelled\"}}\n\n")
+		default:
+			fmt.Fprint(w, "data: {\"task_id\":\"t-2\",\"status\":{\"state\":\"completed\",\"message\":{\"parts\":[{\"type\":\"text\",\"text\":\"Hi.\"}]}}}\n\n")
+		}
+	}))
+	t.Cleanup(srv.Close)
+	sh.Env = append(os.Environ(), "STOA_SERVER="+srv.URL)
+	sh.Stdin = strings.NewReader("first\nsecond\n")
+	var out bytes.Buffer
+	sh.Stdout, sh.Stderr = &out, &out
+	if err := sh.Start(); err != nil {
+		t.Fatal(err)
+	}
+	close(started)
+	if err := sh.Wait(); err != nil || out.String() != "stoa: the task was cancelled\nHi.\n" {
+		t.Errorf("%v: %q", err, out.String())
 	}
 }

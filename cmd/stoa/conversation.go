@@ -83,17 +83,11 @@ func (v *conversation) sendMessage(ctx context.Context, parts []any) error {
 	received, done := make(chan answerEvent), make(chan struct{})
 	defer close(done)
 	go v.receiveEvents(request, v.newRequest(parts), received, done)
+	cancelling := false
 	for {
 		select {
 		case <-interrupted:
-			interrupted = nil
-			if v.shown.taskID == "" {
-				return errors.New("interrupted before the server had answered")
-			}
-			if err := v.api.doJSON(ctx, http.MethodPost, v.taskPath(v.shown.taskID)+"/cancel", nil, nil); err != nil && ctx.Err() == nil {
-				v.shown.endLine()
-				v.console.printStatus("the task %s could not be cancelled: %v", v.shown.taskID, err)
-			}
+			interrupted, cancelling = nil, true
 		case e, more := <-received:
 			if !more {
 				return nil
@@ -103,6 +97,20 @@ func (v *conversation) sendMessage(ctx context.Context, parts []any) error {
 				return err
 			}
 		}
+		// The first event names the task.
+		if cancelling && v.shown.taskID != "" {
+			cancelling = false
+			v.cancelTask(ctx)
+		}
+	}
+}
+
+// cancelTask cancels the task that is shown. The stream of its events then ends.
+func (v *conversation) cancelTask(ctx context.Context) {
+	err := v.api.doJSON(ctx, http.MethodPost, v.taskPath(v.shown.taskID)+"/cancel", nil, nil)
+	if err != nil && ctx.Err() == nil {
+		v.shown.endLine()
+		v.console.printStatus("the task %s could not be cancelled: %v", v.shown.taskID, err)
 	}
 }
 
