@@ -46,11 +46,10 @@ func (cmd *chatCmd) Run(ctx context.Context, c *console) error {
 	if c.interactive {
 		prompt = "> "
 	}
-	for {
+	for ctx.Err() == nil {
 		line, ok := c.promptLine(ctx, prompt, false)
 		switch {
 		case ctx.Err() != nil:
-			return ctx.Err()
 		case !ok || line == "/exit":
 			if c.interactive {
 				c.printStatus("continue with: stoa chat %s --context %s%s", quoteWord(v.agent), quoteWord(v.contextID), v.formatFlags())
@@ -60,6 +59,7 @@ func (cmd *chatCmd) Run(ctx context.Context, c *console) error {
 			last = v.runChatTurn(ctx, newTextParts(line))
 		}
 	}
+	return ctx.Err()
 }
 
 // runChatTurn sends a message of parts and prints how its task ended. The error, which is printed, has the exit code.

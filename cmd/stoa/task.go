@@ -304,8 +304,11 @@ func (t *taskRecord) selectApprovals(id string) ([]approval, error) {
 	return t.Approvals, nil
 }
 
-// confirm shows a call and asks whether to decide about it so. Without a terminal only --yes confirms.
+// confirm shows a call with the question about it and asks whether to decide so. Without a terminal only --yes confirms.
 func (f *decisionFlags) confirm(ctx context.Context, c *console, verb string, a approval) error {
+	if a.Prompt != "" {
+		c.printStatus("%s", a.Prompt)
+	}
 	c.printStatus("%s", a.describe())
 	switch {
 	case f.Yes:
