@@ -273,6 +273,11 @@ func (p docPage) run(t *testing.T, root string, lines []string) {
 		t.Fatal(err)
 	}
 	address := "http://" + listener.Addr().String()
+	script := p.buildScript(t, lines, address)
+	if script == "" {
+		_ = listener.Close()
+		return
+	}
 	dir := p.prepareFolder(t, root, address)
 	prepared, err := prepareServer(t, dbtest.NewSQLiteURL(t), newTestLog(t), filepath.Join(dir, "server.yaml"))
 	if err != nil {
@@ -280,7 +285,7 @@ func (p docPage) run(t *testing.T, root string, lines []string) {
 	}
 	serveUntilStopped(t, prepared, listener)
 	sh := exec.CommandContext(t.Context(), "bash")
-	sh.Dir, sh.Stdin = dir, strings.NewReader(p.buildScript(t, lines, address))
+	sh.Dir, sh.Stdin = dir, strings.NewReader(script)
 	sh.Env = append(os.Environ(), "STOA_SERVER="+address)
 	out, err := sh.CombinedOutput()
 	if err != nil || strings.Contains(string(out), "FAILED with") {
@@ -293,10 +298,11 @@ func (p docPage) run(t *testing.T, root string, lines []string) {
 	}
 }
 
-// buildScript returns the shell's text that runs the lines of a page, each with a check of its exit code.
+// buildScript returns the shell's text that runs the lines of a page, each with a check of its exit code, "" if all are
+// skipped.
 func (p docPage) buildScript(t *testing.T, lines []string, address string) string {
 	t.Helper()
-	script := fmt.Sprintf(docPrelude, errorAnswer, anyExit) + "set -e\n" + p.prepare + "set +e\n"
+	script := ""
 	used := map[string]bool{}
 	for _, line := range lines {
 		if start := findStart(p.skipped, line); start != "" {
@@ -320,7 +326,10 @@ func (p docPage) buildScript(t *testing.T, lines []string, address string) strin
 			}
 		}
 	}
-	return script
+	if script == "" {
+		return ""
+	}
+	return fmt.Sprintf(docPrelude, errorAnswer, anyExit) + "set -e\n" + p.prepare + "set +e\n" + script
 }
 
 // findStart returns the key with which a line begins, "" if it begins with none.
