@@ -1,0 +1,222 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/response"
+	"stoa/agentsvc/surface/stream"
+	"stoa/agentsvc/task"
+	"stoa/authz"
+)
+
+// A response is one turn of a task. Its identifier has the task's and the sequence of the turn's first event, so a
+// response can be read from the log at any time, and nothing else is stored of it.
+
+const responsePrefix = "resp_"
+
+// newResponseID returns the identifier of the turn that begins with an event.
+func newResponseID(id agentsvc.TaskID, firstSeq int64) string {
+	return fmt.Sprintf("%s%s_%d", responsePrefix, id, firstSeq)
+}
+
+// parseResponseID is the inverse of newResponseID.
+func parseResponseID(text string) (id agentsvc.TaskID, firstSeq int64, ok bool) {
+	text, ok = strings.CutPrefix(text, responsePrefix)
+	before, after, _ := strings.Cut(text, "_")
+	firstSeq, err := strconv.ParseInt(after, 10, 64)
+	return agentsvc.TaskID(before), firstSeq, ok && err == nil && firstSeq > 0
+}
+
+// errNoResponse is also the answer for a response that the caller may not know of.
+var errNoResponse = agentsvc.NewError(agentsvc.CodeNotFound, "no such response")
+
+// handleCreateResponse answers with a response: as a whole, as a stream of events, or, in the background, as it is when
+// its turn has been accepted. If the client disconnects before the end of one that is not in the background, the task is
+// cancelled, except with an Idempotency-Key.
+func (h handler) handleCreateResponse(w http.ResponseWriter, r *http.Request) error {
+	b, sub, err := admitResponse(r)
+	if err != nil {
+		return err
+	}
+	v := surface.RequestOf(r)
+	f, err := v.SubmitAndSubscribe(r.Context(), sub)
+	if err != nil {
+		return nameRefusedDecision(err, sub, "input")
+	}
+	e := newResponseEncoder(surface.RequestID(r), b.Model)
+	e.body.Background = b.Background
+	defer func() {
+		if r.Context().Err() != nil && !e.ended && !b.Background && endsWithClient(sub) {
+			v.AbandonTask(r.Context(), f.Task)
+		}
+	}()
+	if b.Stream {
+		return v.StreamEvents(w, f, stream.Encoder{EncodeEvent: e.encodeEvent, EncodeError: e.encodeStreamError, NameEvent: nameEvent, EndsWhenSettled: true, NotResumable: true, KeepsFacts: true})
+	}
+	err = f.ReadFacts(h.blockFor, func(ev agentsvc.Event) bool {
+		e.applyEvent(ev)
+		return e.ended || b.Background && ev.Status != nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case !e.ended && !b.Background:
+		return e.writeTimeout(w, f.Task.ID)
+	}
+	return response.WriteJSON(w, http.StatusOK, e.body)
+}
+
+// admitResponse is admitChat for a response.
+func admitResponse(r *http.Request) (b responseRequest, sub task.Submission, err error) {
+	if err := surface.DecodeMessage(r, &b); err != nil {
+		return b, sub, err
+	}
+	if b.Model == "" {
+		return b, sub, agentsvc.NewInvalidError("model", "is missing: the name of an agent")
+	}
+	v := surface.RequestOf(r)
+	m, wrong := b.toDomain()
+	// A stream may stay open for long; the raw conversation must not stay in memory.
+	b.Input = nil
+	if wrong == nil && m.Task == "" && b.PreviousResponseID != "" {
+		// Authorized first: what a response is found to be must not be learned by callers who may not call the agent.
+		if err := v.AuthorizeAgent(r.Context(), authz.AgentsCall, b.Model); err != nil {
+			return b, sub, err
+		}
+		if err := continuePrevious(r.Context(), v, &b, &m); err != nil {
+			return b, sub, err
+		}
+	}
+	if sub, err = v.AdmitMessage(r.Context(), b.Model, m, wrong); err == nil {
+		err = setKey(r, &sub)
+	}
+	return b, sub, err
+}
+
+// continuePrevious makes m continue the conversation of the previous response, which must be one of the caller's own with
+// the same agent. If its turn ended with a question, m is the answer of the same task, else it opens a task in the same
+// context. What the task does now does not matter: a repeated request must become the same message.
+func continuePrevious(ctx context.Context, v *surface.Request, b *responseRequest, m *agentsvc.Message) error {
+	ctx, cancel := v.WithDeadline(ctx)
+	defer cancel()
+	var last agentsvc.State
+	t, err := readTurn(ctx, v, v.OwnVisibility(b.Model), b.PreviousResponseID, func(ev agentsvc.Event) error {
+		if ev.Status != nil {
+			last = ev.Status.State
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errNoResponse):
+		return &agentsvc.Error{Code: agentsvc.CodeNotFound, Field: previousKey, Message: "no such response of this agent"}
+	case err != nil:
+		return err
+	case last.IsInterrupted():
+		m.Task = t.ID
+	default:
+		m.Context = t.Context
+	}
+	return nil
+}
+
+// readTurn passes the facts of a response's turn that are on the log to apply, and returns the task. It returns
+// errNoResponse for a response that does not exist or is not visible.
+func readTurn(ctx context.Context, v *surface.Request, visibility task.Visibility, response string, apply func(ev agentsvc.Event) error) (agentsvc.Task, error) {
+	id, first, ok := parseResponseID(response)
+	if !ok {
+		return agentsvc.Task{}, errNoResponse
+	}
+	before := first - 1
+	t, events, err := v.Tasks.Reader.Follow(ctx, visibility, id, &before)
+	if errors.Is(err, agentsvc.ErrNotFound) || err == nil && first > t.Seq {
+		err = errNoResponse
+	}
+	if err != nil {
+		return agentsvc.Task{}, err
+	}
+	found := false
+	for ev, err := range events {
+		if err == nil && ev.Chunk != nil {
+			continue
+		}
+		if err == nil && !found && (ev.Seq != first || !opensTurn(ev)) {
+			break
+		}
+		if err == nil {
+			found, err = true, apply(ev)
+		}
+		if err != nil {
+			return t, err
+		}
+		if isSettled(ev) || ev.Seq >= t.Seq {
+			break
+		}
+	}
+	if !found {
+		return t, errNoResponse
+	}
+	return t, nil
+}
+
+// opensTurn reports whether a turn begins with ev: a new task, a message of the user or a decision.
+func opensTurn(ev agentsvc.Event) bool {
+	return ev.Seq == 1 || ev.Decision != nil || ev.Message != nil && ev.Message.Role == agentsvc.RoleUser && ev.Frame == ""
+}
+
+// loadResponse returns the response that the path names, as it is now. wide is the scope for the responses of other users.
+func loadResponse(r *http.Request, wide authz.Scope) (*responseEncoder, agentsvc.Task, task.Visibility, error) {
+	v := surface.RequestOf(r)
+	visibility, err := v.ResolveVisibility(r.Context(), wide, "")
+	if err != nil {
+		return nil, agentsvc.Task{}, visibility, err
+	}
+	e := newResponseEncoder(surface.RequestID(r), "")
+	t, err := readTurn(r.Context(), v, visibility, surface.PathParam(r, "response"), func(ev agentsvc.Event) error {
+		e.applyEvent(ev)
+		return visibility.Memory.ReserveBytes(r.Context(), ev.ByteSize())
+	})
+	if err != nil {
+		return nil, t, visibility, err
+	}
+	e.body.Model = t.Agent
+	// An agent may require a credential of its own, also for its tasks.
+	visibility, err = v.ResolveAgentVisibility(r.Context(), wide, t.Agent)
+	return e, t, visibility, err
+}
+
+// handleGetResponse answers with a response.
+func handleGetResponse(w http.ResponseWriter, r *http.Request) error {
+	e, _, _, err := loadResponse(r, authz.TasksRead)
+	if err != nil {
+		return err
+	}
+	return response.WriteJSON(w, http.StatusOK, e.body)
+}
+
+// handleCancelResponse cancels the task of a response that has not ended. A response that was cancelled before is
+// answered as it is.
+func handleCancelResponse(w http.ResponseWriter, r *http.Request) error {
+	e, t, visibility, err := loadResponse(r, authz.TasksCancel)
+	if err != nil {
+		return err
+	}
+	if !e.ended {
+		if _, err := surface.RequestOf(r).CancelTask(r.Context(), visibility, t.ID); err != nil {
+			return err
+		}
+		if e, _, _, err = loadResponse(r, authz.TasksCancel); err != nil {
+			return err
+		}
+	} else if e.body.Status != statusCancelled {
+		return apierror.ErrNotCancelable
+	}
+	return response.WriteJSON(w, http.StatusOK, e.body)
+}
