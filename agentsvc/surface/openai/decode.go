@@ -212,7 +212,7 @@ func toRole(at, role string) (agentsvc.Role, error) {
 
 // decodeContent returns the parts of a message's content, which is a text or a list of parts P; at is its path for
 // errors.
-func decodeContent[P any](at string, content json.RawMessage, toDomain func(p *P, at string) (agentsvc.Part, error)) ([]agentsvc.Part, error) {
+func decodeContent[P any](at string, content []byte, toDomain func(p *P, at string) (agentsvc.Part, error)) ([]agentsvc.Part, error) {
 	var text string
 	if json.Unmarshal(content, &text) == nil {
 		return []agentsvc.Part{agentsvc.TextPart(text)}, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/surface/decode"
 )
 
 // previousKey is the name under which a message's metadata has the response that it continues, so that the response can
@@ -52,7 +53,7 @@ func (r *responseRequest) items() ([]inputItem, error) {
 	if len(r.Input) > 0 && json.Unmarshal(r.Input, &text) == nil && string(r.Input) != "null" {
 		return []inputItem{{Role: "user", Content: r.Input}}, nil
 	}
-	var list []json.RawMessage
+	var list []decode.AliasedJSON
 	if err := json.Unmarshal(r.Input, &list); len(r.Input) > 0 && err != nil {
 		return nil, agentsvc.NewInvalidError("input", "must be a text or a list of items")
 	}

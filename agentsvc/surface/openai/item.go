@@ -1,6 +1,10 @@
 package openai
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"stoa/agentsvc/surface/decode"
+)
 
 // Request types of the Responses API. As in Chat Completions, members that tune a model are not listed and so ignored,
 // and members that would change the kind of answer are listed to be refused (responseRequest.checkSupported).
@@ -9,11 +13,11 @@ type (
 	responseRequest struct {
 		Model string `json:"model"`
 		// Input is a text or a list of inputItem.
-		Input              json.RawMessage `json:"input"`
-		Instructions       string          `json:"instructions"`
-		PreviousResponseID string          `json:"previous_response_id"`
-		Stream             bool            `json:"stream"`
-		Background         bool            `json:"background"`
+		Input              decode.AliasedJSON `json:"input"`
+		Instructions       string             `json:"instructions"`
+		PreviousResponseID string             `json:"previous_response_id"`
+		Stream             bool               `json:"stream"`
+		Background         bool               `json:"background"`
 		clientFields
 
 		Store        *bool             `json:"store"`
@@ -35,7 +39,7 @@ type (
 		Type string `json:"type"`
 		Role string `json:"role"`
 		// Content is a text or a list of inputPart.
-		Content json.RawMessage `json:"content"`
+		Content decode.AliasedJSON `json:"content"`
 
 		ApprovalRequestID string `json:"approval_request_id"`
 		Approve           *bool  `json:"approve"`
