@@ -23,7 +23,7 @@ const (
 	statusCancelled  = "cancelled"
 )
 
-// responseEncoder makes a response of the events of its turn. It belongs to the goroutine of its request.
+// responseEncoder makes a response of its events. It belongs to the goroutine of its request.
 type responseEncoder struct {
 	requestID string
 	// body is the response as it is after the events so far.
@@ -35,7 +35,8 @@ type responseEncoder struct {
 	calls    []openCall
 	// approved are the calls that a decision of this turn has approved.
 	approved map[agentsvc.CallID]bool
-	ended    bool // the turn has ended; further events are ignored
+	ended    bool           // the task has ended or waits; further events are ignored
+	state    agentsvc.State // of the task then
 }
 
 // openMessage is a message whose text is being streamed.
@@ -246,8 +247,8 @@ func (e *responseEncoder) serverLabel(frame string) string {
 
 // end ends the response with the status that ends the turn.
 func (e *responseEncoder) end(ev agentsvc.Event) (out stream.Bodies) {
-	e.ended = true
 	st := *ev.Status
+	e.ended, e.state = true, st.State
 	itemStatus, failure := statusCompleted, newTaskFailure(agentsvc.Task{ID: ev.Task, Status: st})
 	name := "response.completed"
 	e.body.Status = statusCompleted
@@ -275,6 +276,13 @@ func (e *responseEncoder) end(ev agentsvc.Event) (out stream.Bodies) {
 	return append(out, e.newLifecycle(name))
 }
 
+// resume makes a response whose task waited accept the events with which the task goes on.
+func (e *responseEncoder) resume() {
+	if e.ended {
+		e.ended, e.body.Status, e.body.Usage = false, statusInProgress, nil
+	}
+}
+
 // addOpenCalls adds the items of the calls without a result: an approval request for one that waits for a decision, an
 // incomplete call for any other.
 func (e *responseEncoder) addOpenCalls(ev agentsvc.Event) (out stream.Bodies) {
@@ -285,10 +293,14 @@ func (e *responseEncoder) addOpenCalls(ev agentsvc.Event) (out stream.Bodies) {
 			out = append(out, e.addCall(c, statusIncomplete)...)
 		}
 	}
+	e.calls = nil
 	for _, a := range approvals {
-		index := len(e.body.Output)
 		item := approvalItem{newApprovalID(ev.Task, a.Call.ID), approvalFunction, e.serverLabel(a.Frame), a.Call.Name, argumentsText(a.Call)}
-		out = append(out, e.addItem(item), e.setItem(index, item))
+		// Where one of several calls was decided, the request for the others is repeated.
+		if !slices.Contains(e.body.Output, any(item)) {
+			index := len(e.body.Output)
+			out = append(out, e.addItem(item), e.setItem(index, item))
+		}
 	}
 	return out
 }

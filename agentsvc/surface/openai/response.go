@@ -17,12 +17,14 @@ import (
 	"stoa/authz"
 )
 
-// A response is one turn of a task. Its identifier has the task's and the sequence of the turn's first event, so a
-// response can be read from the log at any time, and nothing else is stored of it.
+// A response is what a task does after one message or decision until the next message of its user. Its identifier has the
+// task's and the sequence of the first event, so a response can be read from the log at any time, and nothing else is
+// stored of it. The request that creates a response is answered when the task ends or waits. If the task waits for a
+// decision, a credential or a budget and goes on without another request here, the response read later includes that.
 
 const responsePrefix = "resp_"
 
-// newResponseID returns the identifier of the turn that begins with an event.
+// newResponseID returns the identifier of the response that begins with an event.
 func newResponseID(id agentsvc.TaskID, firstSeq int64) string {
 	return fmt.Sprintf("%s%s_%d", responsePrefix, id, firstSeq)
 }
@@ -102,13 +104,13 @@ func admitResponse(r *http.Request) (b responseRequest, sub task.Submission, err
 }
 
 // continuePrevious makes m continue the conversation of the previous response, which must be one of the caller's own with
-// the same agent. If its turn ended with a question, m is the answer of the same task, else it opens a task in the same
-// context. What the task does now does not matter: a repeated request must become the same message.
+// the same agent. If that ended with a question, m is the answer of the same task, else it opens a task in the same
+// context. What the task has done after a next message does not matter: a repeated request must become the same message.
 func continuePrevious(ctx context.Context, v *surface.Request, b *responseRequest, m *agentsvc.Message) error {
 	ctx, cancel := v.WithDeadline(ctx)
 	defer cancel()
 	var last agentsvc.State
-	t, err := readTurn(ctx, v, v.OwnVisibility(b.Model), b.PreviousResponseID, func(ev agentsvc.Event) error {
+	t, err := readResponse(ctx, v, v.OwnVisibility(b.Model), b.PreviousResponseID, func(ev agentsvc.Event) error {
 		if ev.Status != nil {
 			last = ev.Status.State
 		}
@@ -127,9 +129,9 @@ func continuePrevious(ctx context.Context, v *surface.Request, b *responseReques
 	return nil
 }
 
-// readTurn passes the facts of a response's turn that are on the log to apply, and returns the task. It returns
-// errNoResponse for a response that does not exist or is not visible.
-func readTurn(ctx context.Context, v *surface.Request, visibility task.Visibility, response string, apply func(ev agentsvc.Event) error) (agentsvc.Task, error) {
+// readResponse passes the facts of a response that are on the log to apply, and returns the task. It returns errNoResponse
+// for a response that does not exist or is not visible.
+func readResponse(ctx context.Context, v *surface.Request, visibility task.Visibility, response string, apply func(ev agentsvc.Event) error) (agentsvc.Task, error) {
 	id, first, ok := parseResponseID(response)
 	if !ok {
 		return agentsvc.Task{}, errNoResponse
@@ -144,19 +146,21 @@ func readTurn(ctx context.Context, v *surface.Request, visibility task.Visibilit
 	}
 	found := false
 	for ev, err := range events {
-		if err == nil && ev.Chunk != nil {
+		switch {
+		case err != nil:
+			return t, err
+		case ev.Chunk != nil:
 			continue
+		case !found && (ev.Seq != first || !opensResponse(ev)):
+			return t, errNoResponse
+		case found && isUserMessage(ev):
+			return t, nil
 		}
-		if err == nil && !found && (ev.Seq != first || !opensTurn(ev)) {
-			break
-		}
-		if err == nil {
-			found, err = true, apply(ev)
-		}
-		if err != nil {
+		found = true
+		if err := apply(ev); err != nil {
 			return t, err
 		}
-		if isSettled(ev) || ev.Seq >= t.Seq {
+		if ev.Seq >= t.Seq {
 			break
 		}
 	}
@@ -166,9 +170,14 @@ func readTurn(ctx context.Context, v *surface.Request, visibility task.Visibilit
 	return t, nil
 }
 
-// opensTurn reports whether a turn begins with ev: a new task, a message of the user or a decision.
-func opensTurn(ev agentsvc.Event) bool {
-	return ev.Seq == 1 || ev.Decision != nil || ev.Message != nil && ev.Message.Role == agentsvc.RoleUser && ev.Frame == ""
+// opensResponse reports whether a response begins with ev: a new task, a message of the user or a decision.
+func opensResponse(ev agentsvc.Event) bool {
+	return ev.Seq == 1 || ev.Decision != nil || isUserMessage(ev)
+}
+
+// isUserMessage reports whether ev is a message that continues a task.
+func isUserMessage(ev agentsvc.Event) bool {
+	return ev.Message != nil && ev.Message.Role == agentsvc.RoleUser && ev.Frame == ""
 }
 
 // loadResponse returns the response that the path names, as it is now. wide is the scope for the responses of other users.
@@ -179,7 +188,8 @@ func loadResponse(r *http.Request, wide authz.Scope) (*responseEncoder, agentsvc
 		return nil, agentsvc.Task{}, visibility, err
 	}
 	e := newResponseEncoder(surface.RequestID(r), "")
-	t, err := readTurn(r.Context(), v, visibility, surface.PathParam(r, "response"), func(ev agentsvc.Event) error {
+	t, err := readResponse(r.Context(), v, visibility, surface.PathParam(r, "response"), func(ev agentsvc.Event) error {
+		e.resume()
 		e.applyEvent(ev)
 		return visibility.Memory.ReserveBytes(r.Context(), ev.ByteSize())
 	})
@@ -201,14 +211,14 @@ func handleGetResponse(w http.ResponseWriter, r *http.Request) error {
 	return response.WriteJSON(w, http.StatusOK, e.body)
 }
 
-// handleCancelResponse cancels the task of a response that has not ended. A response that was cancelled before is
+// handleCancelResponse cancels the task of a response that is at work or waits. A response that was cancelled before is
 // answered as it is.
 func handleCancelResponse(w http.ResponseWriter, r *http.Request) error {
 	e, t, visibility, err := loadResponse(r, authz.TasksCancel)
 	if err != nil {
 		return err
 	}
-	if !e.ended {
+	if !e.ended || e.state.IsInterrupted() && t.Status.State.IsInterrupted() {
 		if _, err := surface.RequestOf(r).CancelTask(r.Context(), visibility, t.ID); err != nil {
 			return err
 		}
