@@ -96,7 +96,7 @@ func nameRefusedDecision(err error, sub task.Submission, field string) error {
 	if len(sub.Decisions) == 0 || !errors.As(err, &invalid) || invalid.Code != agentsvc.CodeInvalid {
 		return err
 	}
-	return agentsvc.NewInvalidError(field, "%s", invalid)
+	return agentsvc.NewInvalidError(field, "%s", strings.TrimPrefix(invalid.Error(), "call_id: "))
 }
 
 // describeRequest returns the arguments of approvalFunction for a call of the task.

@@ -271,8 +271,9 @@ func (e *responseEncoder) end(ev agentsvc.Event) (out stream.Bodies) {
 		out = append(out, e.endItem(e.messages[0], itemStatus)...)
 	}
 	out = append(out, e.addOpenCalls(ev)...)
-	u := newUsage(st.Message)
-	e.body.Usage = &responseUsage{Input: u.Prompt, InputDetails: u.PromptDetails, Output: u.Completion, OutputDetails: u.Details, Total: u.Total}
+	if u := newUsage(st.Message); u.Total > 0 {
+		e.body.Usage = &responseUsage{Input: u.Prompt, InputDetails: u.PromptDetails, Output: u.Completion, OutputDetails: u.Details, Total: u.Total}
+	}
 	return append(out, e.newLifecycle(name))
 }
 

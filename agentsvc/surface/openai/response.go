@@ -110,7 +110,7 @@ func continuePrevious(ctx context.Context, v *surface.Request, b *responseReques
 	ctx, cancel := v.WithDeadline(ctx)
 	defer cancel()
 	var last agentsvc.State
-	t, err := readResponse(ctx, v, v.OwnVisibility(b.Model), b.PreviousResponseID, func(ev agentsvc.Event) error {
+	t, err := readResponse(ctx, v, v.OwnVisibility(b.Model), b.PreviousResponseID, func(_ agentsvc.Task, ev agentsvc.Event) error {
 		if ev.Status != nil {
 			last = ev.Status.State
 		}
@@ -131,7 +131,7 @@ func continuePrevious(ctx context.Context, v *surface.Request, b *responseReques
 
 // readResponse passes the facts of a response that are on the log to apply, and returns the task. It returns errNoResponse
 // for a response that does not exist or is not visible.
-func readResponse(ctx context.Context, v *surface.Request, visibility task.Visibility, response string, apply func(ev agentsvc.Event) error) (agentsvc.Task, error) {
+func readResponse(ctx context.Context, v *surface.Request, visibility task.Visibility, response string, apply func(t agentsvc.Task, ev agentsvc.Event) error) (agentsvc.Task, error) {
 	id, first, ok := parseResponseID(response)
 	if !ok {
 		return agentsvc.Task{}, errNoResponse
@@ -157,7 +157,7 @@ func readResponse(ctx context.Context, v *surface.Request, visibility task.Visib
 			return t, nil
 		}
 		found = true
-		if err := apply(ev); err != nil {
+		if err := apply(t, ev); err != nil {
 			return t, err
 		}
 		if ev.Seq >= t.Seq {
@@ -180,31 +180,31 @@ func isUserMessage(ev agentsvc.Event) bool {
 	return ev.Message != nil && ev.Message.Role == agentsvc.RoleUser && ev.Frame == ""
 }
 
-// loadResponse returns the response that the path names, as it is now. wide is the scope for the responses of other users.
-func loadResponse(r *http.Request, wide authz.Scope) (*responseEncoder, agentsvc.Task, task.Visibility, error) {
+// loadResponse returns the response that the path names, as it is now, and the task. wide is the scope for the responses
+// of other users.
+func loadResponse(r *http.Request, wide authz.Scope) (*responseEncoder, agentsvc.Task, error) {
 	v := surface.RequestOf(r)
 	visibility, err := v.ResolveVisibility(r.Context(), wide, "")
 	if err != nil {
-		return nil, agentsvc.Task{}, visibility, err
+		return nil, agentsvc.Task{}, err
 	}
 	e := newResponseEncoder(surface.RequestID(r), "")
-	t, err := readResponse(r.Context(), v, visibility, surface.PathParam(r, "response"), func(ev agentsvc.Event) error {
+	t, err := readResponse(r.Context(), v, visibility, surface.PathParam(r, "response"), func(t agentsvc.Task, ev agentsvc.Event) error {
+		e.body.Model = t.Agent
 		e.resume()
 		e.applyEvent(ev)
 		return visibility.Memory.ReserveBytes(r.Context(), ev.ByteSize())
 	})
-	if err != nil {
-		return nil, t, visibility, err
+	if err == nil {
+		// An agent may require a credential of its own, also for its tasks.
+		_, err = v.ResolveAgentVisibility(r.Context(), wide, t.Agent)
 	}
-	e.body.Model = t.Agent
-	// An agent may require a credential of its own, also for its tasks.
-	visibility, err = v.ResolveAgentVisibility(r.Context(), wide, t.Agent)
-	return e, t, visibility, err
+	return e, t, err
 }
 
 // handleGetResponse answers with a response.
 func handleGetResponse(w http.ResponseWriter, r *http.Request) error {
-	e, _, _, err := loadResponse(r, authz.TasksRead)
+	e, _, err := loadResponse(r, authz.TasksRead)
 	if err != nil {
 		return err
 	}
@@ -214,19 +214,26 @@ func handleGetResponse(w http.ResponseWriter, r *http.Request) error {
 // handleCancelResponse cancels the task of a response that is at work or waits. A response that was cancelled before is
 // answered as it is.
 func handleCancelResponse(w http.ResponseWriter, r *http.Request) error {
-	e, t, visibility, err := loadResponse(r, authz.TasksCancel)
+	e, t, err := loadResponse(r, authz.TasksCancel)
 	if err != nil {
 		return err
 	}
-	if !e.ended || e.state.IsInterrupted() && t.Status.State.IsInterrupted() {
-		if _, err := surface.RequestOf(r).CancelTask(r.Context(), visibility, t.ID); err != nil {
-			return err
-		}
-		if e, _, _, err = loadResponse(r, authz.TasksCancel); err != nil {
-			return err
-		}
-	} else if e.body.Status != statusCancelled {
+	v := surface.RequestOf(r)
+	switch {
+	case e.body.Status == statusCancelled:
+		return response.WriteJSON(w, http.StatusOK, e.body)
+	case e.ended && !(e.state.IsInterrupted() && t.Status.State.IsInterrupted()):
 		return apierror.ErrNotCancelable
+	}
+	visibility, err := v.ResolveAgentVisibility(r.Context(), authz.TasksCancel, t.Agent)
+	if err == nil {
+		_, err = v.CancelTask(r.Context(), visibility, t.ID)
+	}
+	if err == nil {
+		e, _, err = loadResponse(r, authz.TasksCancel)
+	}
+	if err != nil {
+		return err
 	}
 	return response.WriteJSON(w, http.StatusOK, e.body)
 }
