@@ -258,7 +258,7 @@ func TestResponseJavaScript(t *testing.T) {
 			"response.output_item.added", "response.content_part.added", "response.output_text.delta", "response.output_text.done", "response.content_part.done", "response.output_item.done",
 			"response.output_item.added", "response.mcp_call.in_progress", "response.mcp_call_arguments.done", "response.mcp_call.completed", "response.output_item.done",
 			"response.output_item.added", "response.content_part.added", "response.output_text.delta", "response.output_text.done", "response.content_part.done", "response.output_item.done",
-			"response.completed"), "Let me see.It is 21 degrees.", 35.0),
+			"response.completed"), 3.0, 35.0),
 		"helper":    list("Let me see.It is 21 degrees.", steps),
 		"next":      list("You said: and now", true),
 		"answer":    list("Which city?", "You said: Rome"),

@@ -50,7 +50,7 @@ for await (const e of await client.responses.create(ask('break', {stream: true})
 console.log(JSON.stringify({
   whole: [whole.output_text, whole.status, types(whole), whole.usage.total_tokens, whole.metadata],
   read: [read.id === whole.id, read.output_text, types(read)],
-  streamed: [text, events, last.response.output_text, last.response.usage.total_tokens],
+  streamed: [text, events, last.response.output.length, last.response.usage.total_tokens],
   helper: [helper.output_text, types(helper)],
   next: [next.output_text, next.previous_response_id === whole.id],
   answer: [question.output_text, answer.output_text],
