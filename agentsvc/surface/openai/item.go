@@ -62,8 +62,7 @@ type (
 // Response types, as the official client libraries decode them. Members without omitempty are required there, also
 // when they are null.
 type (
-	// responseBody is a Response object. The members from ParallelToolCalls on have the values of requests that leave
-	// them out.
+	// responseBody is a Response object.
 	responseBody struct {
 		ID                 string             `json:"id"`
 		Object             string             `json:"object"`
@@ -79,14 +78,18 @@ type (
 		User               string             `json:"user,omitempty"`
 		SafetyIdentifier   string             `json:"safety_identifier,omitempty"`
 		Metadata           map[string]any     `json:"metadata"`
-		Store              bool               `json:"store"`
-		ParallelToolCalls  bool               `json:"parallel_tool_calls"`
-		Instructions       *string            `json:"instructions"`
-		Temperature        *float64           `json:"temperature"`
-		TopP               *float64           `json:"top_p"`
-		ToolChoice         string             `json:"tool_choice"`
-		Tools              []struct{}         `json:"tools"`
-		Text               responseText       `json:"text"`
+		responseParameters
+	}
+	// responseParameters are members of a request, with the values of one that leaves them out.
+	responseParameters struct {
+		Store             bool         `json:"store"`
+		ParallelToolCalls bool         `json:"parallel_tool_calls"`
+		Instructions      *string      `json:"instructions"`
+		Temperature       *float64     `json:"temperature"`
+		TopP              *float64     `json:"top_p"`
+		ToolChoice        string       `json:"tool_choice"`
+		Tools             []struct{}   `json:"tools"`
+		Text              responseText `json:"text"`
 	}
 	responseText struct {
 		Format responseFormat `json:"format"`

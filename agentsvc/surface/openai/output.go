@@ -56,8 +56,8 @@ type openCall struct {
 // newResponseEncoder returns the encoder of a response of an agent.
 func newResponseEncoder(requestID, agent string) *responseEncoder {
 	return &responseEncoder{requestID: requestID, approved: map[agentsvc.CallID]bool{}, body: responseBody{
-		Object: "response", Status: statusInProgress, Model: agent, Output: []any{}, Metadata: map[string]any{}, Store: true, ParallelToolCalls: true,
-		ToolChoice: "auto", Tools: []struct{}{}, Text: responseText{responseFormat{"text"}},
+		Object: "response", Status: statusInProgress, Model: agent, Output: []any{}, Metadata: map[string]any{},
+		responseParameters: responseParameters{Store: true, ParallelToolCalls: true, ToolChoice: "auto", Tools: []struct{}{}, Text: responseText{responseFormat{"text"}}},
 	}}
 }
 
