@@ -189,7 +189,7 @@ func TestKeptFacts(t *testing.T) {
 		large := &agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart(strings.Repeat("x", 400<<10))}}
 		_, f := newTestSubscription(t.Context(), agentsvc.Task{}, func(context.Context) iter.Seq2[agentsvc.Event, error] {
 			return func(yield func(agentsvc.Event, error) bool) {
-				for seq := int64(1); yield(agentsvc.Event{Seq: seq, Message: large}, nil); seq++ {
+				for seq := int64(1); seq < 9 && yield(agentsvc.Event{Seq: seq, Message: large}, nil); seq++ {
 				}
 			}
 		})
