@@ -13,7 +13,7 @@ import (
 	"stoa/agentsvc/task"
 )
 
-// handler holds the options of the chat endpoint.
+// handler holds the options of the endpoints that wait for a task.
 type handler struct {
 	blockFor time.Duration // see Options.BlockFor
 }
