@@ -246,7 +246,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, serving func()) erro
 func (s *Server) loops() []func(context.Context) error {
 	d, x := s.Dependencies, s.Execution
 	all := []func(context.Context) error{
-		s.bus.Run, s.Apps.Run, s.identity.issuer.Run, s.identity.registry.Run, s.identity.apiKeys.Run, x.Runtimes.Run, x.RunPool.Run, x.inMemoryPool.Run, x.runDispatchers,
+		s.bus.Run, s.Apps.Run, s.identity.issuer.Run, s.identity.registry.Run, s.identity.apiKeys.Run, s.identity.failures.Run, x.Runtimes.Run, x.RunPool.Run, x.inMemoryPool.Run, x.runDispatchers,
 		s.Storage.Quota.Run, d.InMemory.RunCleanup, d.Billing.Run, d.Billing.Invoices.Run, s.Exporter.Run, newStorageSampler(s.Storage.DB, s.Apps, d.Billing, s.Log).run,
 		s.NewSweeper(s.Log).Run, audit.NewInspector(s.Apps.Trail, leader.New(s.Storage.DB, "audit", agentsvc.NewID())).Run, idempotency.New(s.Storage.DB, s.Log).Run, s.network.gcTuner.Run,
 	}
