@@ -44,6 +44,8 @@ type Request struct {
 	// Tasks is the app's task service, which is bound to the app. It goes on working after ReleaseApp.
 	Tasks *task.Service
 
+	// stream is [Observation].Stream.
+	stream bool
 	// releaseApp returns Runtime to the cache; nil once it has been called.
 	releaseApp func()
 	// cancelReservation returns what limits reserved for the call, unless a turn was written that carries the

@@ -183,7 +183,7 @@ func TestExports(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(name, value)
-			if _, err := server.NewExporter(h.Dependencies); err == nil || !strings.Contains(err.Error(), name) {
+			if _, err := server.NewExporter(h.Dependencies, nil); err == nil || !strings.Contains(err.Error(), name) {
 				t.Errorf("error %v", err)
 			}
 		})

@@ -47,7 +47,7 @@ func (cmd *serveCmd) Run(ctx context.Context, c *console) error {
 			}
 		}
 	}
-	h, err := server.New(ctx, server.Options{Version: version, Settings: s, DefaultApp: mine, Log: log})
+	h, err := server.New(ctx, server.Options{Version: version, Commit: buildCommit(), Settings: s, DefaultApp: mine, Log: log})
 	if err == nil {
 		err = errors.Join(h.ListenAndServe(ctx, announce), h.Close())
 	}

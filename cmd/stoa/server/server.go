@@ -48,8 +48,10 @@ import (
 
 // Options are what a server is made of besides its environment.
 type Options struct {
-	// Version is that of this binary, as the log, the protocols and exported telemetry show it.
-	Version  string
+	// Version is that of this binary, as the log, the protocols and exported telemetry show it, Commit what it was built
+	// from.
+	Version, Commit string
+
 	Settings Settings
 	// DefaultApp is the app of the operator's file. Its configuration can be replaced while the server runs.
 	DefaultApp *DefaultApp
@@ -140,7 +142,7 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	exporter, err := NewExporter(base)
+	exporter, err := NewExporter(base, t.exportHook())
 	if err != nil {
 		return nil, err
 	}
