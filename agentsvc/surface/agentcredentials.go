@@ -117,5 +117,5 @@ func (a *Access) reportFailedKey(err error) {
 	if a.Principal.Anonymous {
 		f.AppID = ""
 	}
-	a.server.reportFailedCredential(f, err)
+	a.server.credentials.reportFailedCredential(f, err)
 }

@@ -38,10 +38,10 @@ func credentialKind(bearer string) string {
 }
 
 // reportFailedCredential reports for the audit trail that a credential was refused because of err. f has the kind ("" =
-// the client sent none), the client's address, and what err does not tell: the app and the reason. Errors that do not
+// the client sent none), the client's address, and the app and the reason where err does not have them. Errors that do not
 // refuse a credential are not reported.
-func (s *Server) reportFailedCredential(f audit.FailedCredential, err error) {
-	if f.Credential == "" || s.options.OnFailedCredential == nil || !errors.Is(err, agentsvc.CodeUnauthenticated) {
+func (c *credentialVerifier) reportFailedCredential(f audit.FailedCredential, err error) {
+	if f.Credential == "" || c.OnFailedCredential == nil || !errors.Is(err, agentsvc.CodeUnauthenticated) {
 		return
 	}
 	f.Client = ratelimit.ClientNetwork(f.Client)
@@ -52,5 +52,5 @@ func (s *Server) reportFailedCredential(f audit.FailedCredential, err error) {
 			f.Reason = reasonExpired
 		}
 	}
-	s.options.OnFailedCredential(f)
+	c.OnFailedCredential(f)
 }

@@ -19,7 +19,7 @@ type TightBudget struct {
 
 // ListTightest returns the budgets of all apps and of the platform with the smallest part left, at most n. Budgets that
 // have not been used in their current window, and those with the amount 0, are not among them.
-func (s *Service) ListTightest(ctx context.Context, n int) (list []TightBudget, err error) {
+func ListTightest(ctx context.Context, s *Service, n int) (list []TightBudget, err error) {
 	args := []any{n}
 	var windows []string
 	seen := map[string]bool{}

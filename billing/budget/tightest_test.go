@@ -21,7 +21,7 @@ func TestTightestBudgets(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := budgettest.Open(t, d)
-		if list, err := s.Budgets.ListTightest(t.Context(), 5); err != nil || len(list) > 0 {
+		if list, err := budget.ListTightest(t.Context(), s.Budgets, 5); err != nil || len(list) > 0 {
 			t.Errorf("without budgets: %v, %v", list, err)
 		}
 		app := usagetest.InsertApp(t, d, "{}")
@@ -47,7 +47,7 @@ func TestTightestBudgets(t *testing.T) {
 		add(tenancy.App{}, "all", 4, calendar.Total, "UTC", 3, 0, 0)
 		want := []budget.TightBudget{{App: app.Name, Name: "exceeded"}, {Name: "all", Remaining: .25}, {App: app.Name, Name: "half", Remaining: .5}, {App: app.Name, Name: "little", Remaining: .999}}
 		for _, n := range []int{2, 4, 9} {
-			got, err := s.Budgets.ListTightest(t.Context(), n)
+			got, err := budget.ListTightest(t.Context(), s.Budgets, n)
 			if err != nil {
 				t.Fatal(err)
 			}

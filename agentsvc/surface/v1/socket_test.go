@@ -470,7 +470,7 @@ func TestSocketTrace(t *testing.T) {
 	}
 }
 
-// TestObservedStreams checks that requests which open streams are told apart from others.
+// TestObservedStreams checks that requests which open streams are distinguished from others.
 func TestObservedStreams(t *testing.T) {
 	t.Parallel()
 	observed := make(chan surface.Observation, 3)

@@ -51,7 +51,7 @@ func (s *Server) newFrontend(listens net.Addr, c cards) (*surface.Server, error)
 			Verifier: s.identity.verifier, Keys: s.identity.apiKeys, Auth: s.DefaultApp.authConfig(), AdminSecret: s.Storage.secrets.adminSecret,
 			AdminAttempts: s.identity.adminAttempts, OnFailedCredential: s.identity.failures.Count,
 		},
-		Idempotency:    idempotency.New(s.Storage.DB, s.Log), Router: s.router, Runtimes: s.Execution.Runtimes,
+		Idempotency: idempotency.New(s.Storage.DB, s.Log), Router: s.router, Runtimes: s.Execution.Runtimes,
 		PublicURL: s.publicURL(listens), Hosts: s.hostNames(listens), TrustedProxies: s.Settings.Listen.TrustedProxies, CORS: cors,
 		OnLargeBodies: s.network.gcTuner.newBytesTracker(), BodyRate: int64(s.Settings.Bounds.AppBodyRateMiB) << 20, ResponseMemory: capacity.NewPool(int64(s.Settings.Bounds.AnswerMemoryMiB)<<20, s.network.gcTuner.newBytesTracker()),
 		Tracer: s.telemetry.tracer, Log: s.Log,

@@ -12,6 +12,7 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/trail"
+	"stoa/billing/budget"
 	"stoa/cmd/stoa/server/metrics"
 	"stoa/cmd/stoa/server/otlp"
 	"stoa/tenancy/runtimecache"
@@ -145,6 +146,8 @@ func (s *Server) registerGauges(frontend *surface.Server) error {
 		},
 		UsagePending: s.Dependencies.Billing.Usage.PendingUsage, WritesRefused: s.Storage.Quota.RefusedWrites,
 		Version: s.Version, Commit: s.Commit, CertificateExpiry: s.network.certificateExpiry,
-		ExportNames: s.Exporter.Names(), Exports: s.Dependencies.Billing.Exports.ListExports, TightestBudgets: s.Dependencies.Billing.Budgets.ListTightest,
+		ExportNames: s.Exporter.Names(), Exports: s.Dependencies.Billing.Exports.ListExports, TightestBudgets: func(ctx context.Context, n int) ([]budget.TightBudget, error) {
+			return budget.ListTightest(ctx, s.Dependencies.Billing.Budgets, n)
+		},
 	})
 }

@@ -98,7 +98,9 @@ const maxBudgetSeries = 50
 
 // registerBillingGauges defines the gauges of budgets and exports.
 func (r *Recorder) registerBillingGauges(s Sources) {
-	budgets := newCachedQuery(func(ctx context.Context) ([]budget.TightBudget, error) { return s.TightestBudgets(ctx, maxBudgetSeries) })
+	budgets := newCachedQuery(func(ctx context.Context) ([]budget.TightBudget, error) {
+		return s.TightestBudgets(ctx, maxBudgetSeries)
+	})
 	r.defined.newGauge("stoa_budget_remaining_ratio", "", "Part of a budget that is left in its window, from 0 to 1, of the 50 used budgets that have the least; "+
 		"without a label app those of the platform.", func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
 		list, _ := budgets(ctx)

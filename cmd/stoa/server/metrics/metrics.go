@@ -121,7 +121,7 @@ func NewRecorder(withApps bool, more ...sdk.Reader) (*Recorder, error) {
 		registry: registry, provider: provider, defined: defined,
 		requests: newRequestInstruments(defined), runs: newRunInstruments(defined), models: newModelInstruments(defined), work: newBackgroundInstruments(defined), apps: newAppInstruments(defined),
 		redis: newRedisInstruments(defined), dbGroupSize: newGroupSize(defined),
-		labels:      labelNames{agents: newTopK(topAgents), guardrails: newTopK(topGuardrails), models: newTopK(topModels)},
+		labels: labelNames{agents: newTopK(topAgents), guardrails: newTopK(topGuardrails), models: newTopK(topModels)},
 	}
 	if withApps {
 		m.labels.apps = newTopK(topApps)
@@ -142,10 +142,10 @@ func NewRecorder(withApps bool, more ...sdk.Reader) (*Recorder, error) {
 // newRequestInstruments defines the metrics of requests and refusals.
 func newRequestInstruments(m *instruments) requestInstruments {
 	return requestInstruments{
-		total:    m.newCounter("service_requests", "Requests to agents.", "agent", "app"),
-		duration: m.newHistogram("service_request_duration", "s", "Time from a request's arrival to the end of its answer; without streams of events.", secondsBuckets, "route", "status"),
+		total:          m.newCounter("service_requests", "Requests to agents.", "agent", "app"),
+		duration:       m.newHistogram("service_request_duration", "s", "Time from a request's arrival to the end of its answer; without streams of events.", secondsBuckets, "route", "status"),
 		streamDuration: m.newHistogram("stoa_stream_duration", "s", "Time from the arrival of a request that opened a stream of events or a WebSocket to its end.", streamBuckets, "route", "status"),
-		errors:   m.newCounter("stoa_request_errors", "Requests that were answered with an error, by its code. RESOURCE_EXHAUSTED is a limit that was reached.", "code", "app"),
+		errors:         m.newCounter("stoa_request_errors", "Requests that were answered with an error, by its code. RESOURCE_EXHAUSTED is a limit that was reached.", "code", "app"),
 		refused: m.newCounter("stoa_limit_refusals", "Calls that a limit refused, by its rule: whose calls it counts, what (count or token) and the window; budget stands for every budget, "+
 			"at admission and before a call of a model in the middle of a task, those that wait for the budget included.", "rule", "app"),
 	}
