@@ -47,7 +47,7 @@ func ListTightest(ctx context.Context, s *Service, n int) (list []TightBudget, e
 		return err
 	}, `SELECT COALESCE(a.name, x.tenant), x.name, x.amount, b.committed, b.reserved FROM budget_balance b
 		JOIN budget x ON x.tenant = b.tenant AND x.id = b.budget LEFT JOIN app a ON a.tenant = x.tenant
-		WHERE x.amount > 0 AND (x.span, x.timezone, b.since) IN (VALUES `+strings.Join(windows, ", ")+`)
+		WHERE x.amount > 0 AND (b.committed > 0 OR b.reserved > 0) AND (x.span, x.timezone, b.since) IN (VALUES `+strings.Join(windows, ", ")+`)
 		ORDER BY (CAST(b.committed AS DOUBLE PRECISION) + CAST(b.reserved AS DOUBLE PRECISION)) / x.amount DESC, x.tenant, x.name LIMIT CAST($1 AS BIGINT)`, args...)
 	if err := s.db.Platform().Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read the tightest budgets: %w", err)

@@ -33,7 +33,8 @@ func TestTightestBudgets(t *testing.T) {
 				since, _ = window.Bounds(since.Add(-time.Second), loadLocation(t, zone))
 			}
 			var b db.Batch
-			b.Exec(nil, `INSERT INTO budget_balance (tenant, budget, since, committed, reserved) SELECT tenant, id, $3, $4, $5 FROM budget WHERE tenant = $1 AND name = $2`,
+			b.Exec(nil, `INSERT INTO budget_balance (tenant, budget, since, committed, reserved) SELECT tenant, id, $3, $4, $5 FROM budget WHERE tenant = $1 AND name = $2
+				ON CONFLICT (tenant, budget, since) DO UPDATE SET committed = excluded.committed, reserved = excluded.reserved`,
 				string(app.ID), name, since.UnixMicro(), committed, reserved)
 			if err := d.Platform().Do(t.Context(), &b); err != nil {
 				t.Fatal(err)
@@ -42,7 +43,7 @@ func TestTightestBudgets(t *testing.T) {
 		add(app, "half", 10, calendar.Month, "UTC", 4, 1, 0)
 		add(app, "exceeded", 10, calendar.Month, "Europe/Berlin", 15, 0, 0)
 		add(app, "little", 1000, calendar.Month, "UTC", 1, 0, 0)
-		add(app, "last month", 10, calendar.Month, "UTC", 10, 0, 1)
+		add(app, "last-month", 10, calendar.Month, "UTC", 10, 0, 1)
 		add(app, "nothing", 0, calendar.Month, "UTC", 0, 0, 0)
 		add(tenancy.App{}, "all", 4, calendar.Total, "UTC", 3, 0, 0)
 		want := []budget.TightBudget{{App: app.Name, Name: "exceeded"}, {Name: "all", Remaining: .25}, {App: app.Name, Name: "half", Remaining: .5}, {App: app.Name, Name: "little", Remaining: .999}}

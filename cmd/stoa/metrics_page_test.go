@@ -46,7 +46,8 @@ func openExercisedServer(t *testing.T) *testServer {
 			_, err = tx.Exec(t.Context(), `INSERT INTO export (name, since, holder, until, batch, pending, rows, refused, error, updated_at) VALUES ('file', 0, '', 0, 1, FALSE, 0, 0, '', 0)`)
 		}
 		if err == nil {
-			_, err = tx.Exec(t.Context(), `INSERT INTO budget_balance (tenant, budget, since, committed, reserved) SELECT tenant, id, 0, 1, 0 FROM budget WHERE name = 'cap'`)
+			_, err = tx.Exec(t.Context(), `INSERT INTO budget_balance (tenant, budget, since, committed, reserved) SELECT tenant, id, 0, 1, 0 FROM budget WHERE name = 'cap'
+				ON CONFLICT (tenant, budget, since) DO UPDATE SET committed = 1`)
 		}
 		return err
 	}); err != nil {
@@ -115,7 +116,11 @@ func TestMetricsPage(t *testing.T) {
 	h := openExercisedServer(t)
 	got := h.listShownMetrics(t)
 	const certificate = "stoa_tls_certificate_not_after_seconds"
-	got[certificate] = openServerTLS(t).listShownMetrics(t)[certificate]
+	secure, found := openServerTLS(t), false
+	waitWithin(t, 20*time.Second, "the expiry of the certificate is shown", func() bool {
+		got[certificate], found = secure.listShownMetrics(t)[certificate]
+		return found
+	})
 	want := map[string]metrics.Info{}
 	for _, f := range h.Metrics().List() {
 		f.Labels = slices.Sorted(slices.Values(f.Labels))
