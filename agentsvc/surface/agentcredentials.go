@@ -113,7 +113,7 @@ func (a *Access) verifyAgentCredentials(ctx context.Context, c agentsvc.Card) (a
 // reportFailedKey reports that a key which an agent requires was refused because of err. A caller without another
 // credential has not proven that it belongs to the app.
 func (a *Access) reportFailedKey(err error) {
-	f := audit.FailedCredential{AppID: a.App.ID, Credential: agentCredential, Reason: reasonInvalid, Client: a.credentials.ClientAddress}
+	f := audit.FailedCredential{AppID: a.App.ID, Credential: agentCredential, Reason: ReasonInvalid, Client: a.credentials.ClientAddress}
 	if a.Principal.Anonymous {
 		f.AppID = ""
 	}

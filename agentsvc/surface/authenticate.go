@@ -80,7 +80,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	id, err := s.options.Router.FindApp(ctx, &request)
 	if err != nil {
 		err = toPublicError(err, reason)
-		s.credentials.reportFailedCredential(audit.FailedCredential{Credential: credentialKind(k.BearerToken), Reason: reasonInvalid, Client: k.ClientAddress}, err)
+		s.credentials.reportFailedCredential(audit.FailedCredential{Credential: credentialKind(k.BearerToken), Reason: ReasonInvalid, Client: k.ClientAddress}, err)
 		return nil, err
 	}
 	runtime, record, release, err := s.options.Runtimes.Acquire(ctx, id)
@@ -239,7 +239,7 @@ func (req *Request) ReleaseApp() {
 func (s *Server) authenticateHTTP(r *http.Request, route *Route) (*Request, error) {
 	k, err := s.readCredentials(r)
 	if err != nil && !route.Signed {
-		s.credentials.reportFailedCredential(audit.FailedCredential{Credential: otherCredential, Reason: reasonInvalid, Client: k.ClientAddress}, err)
+		s.credentials.reportFailedCredential(audit.FailedCredential{Credential: otherCredential, Reason: ReasonInvalid, Client: k.ClientAddress}, err)
 		return nil, err
 	}
 	k.Discovery, k.Signed = route.Discovery, route.Signed
@@ -280,7 +280,7 @@ func (s *Server) authenticateOperator(r *http.Request) (authz.Principal, error) 
 	}
 	k, err := s.readCredentials(r)
 	if err != nil {
-		s.credentials.reportFailedCredential(audit.FailedCredential{Credential: otherCredential, Reason: reasonInvalid, Client: k.ClientAddress}, err)
+		s.credentials.reportFailedCredential(audit.FailedCredential{Credential: otherCredential, Reason: ReasonInvalid, Client: k.ClientAddress}, err)
 		return authz.Principal{}, err
 	}
 	p, err := s.credentials.verifyOperator(r.Context(), k)
@@ -288,7 +288,7 @@ func (s *Server) authenticateOperator(r *http.Request) (authz.Principal, error) 
 	if errors.Is(err, agentsvc.CodeExhausted) {
 		refused = authz.ErrUnauthenticated // a wrong admin secret beyond the allowed number
 	}
-	s.credentials.reportFailedCredential(audit.FailedCredential{Credential: credentialKind(k.BearerToken), Reason: reasonInvalid, Client: k.ClientAddress}, refused)
+	s.credentials.reportFailedCredential(audit.FailedCredential{Credential: credentialKind(k.BearerToken), Reason: ReasonInvalid, Client: k.ClientAddress}, refused)
 	if err == nil && !p.Platform {
 		err = agentsvc.NewError(agentsvc.CodeDenied, "permission denied: the admin API is the platform operator's")
 	}

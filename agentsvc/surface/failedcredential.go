@@ -19,7 +19,9 @@ const (
 	agentCredential  = "agent_key"    // a key that an agent requires, in a header of its own
 	otherCredential  = "other"        // an Authorization header that is no bearer token
 
-	reasonInvalid = "invalid"
+	MetricsCredential = "metrics_token"
+
+	ReasonInvalid = "invalid"
 	reasonExpired = "expired"
 	reasonRevoked = "revoked" // also the credential of a deleted app
 )

@@ -25,6 +25,8 @@ import (
 	"stoa/agentsvc/surface/tenantapi"
 	v1 "stoa/agentsvc/surface/v1"
 	"stoa/agentsvc/surface/webhook"
+	"stoa/ratelimit"
+	"stoa/tenancy/audit"
 )
 
 // NewFrontend returns the HTTP server with the routes of every protocol. listens is the address of the listener: agent
@@ -144,6 +146,9 @@ func (s *Server) NewMetricsHandler() http.Handler {
 	next := s.telemetry.metrics.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !ext.HasMetricsToken(r, s.Storage.secrets.metricsToken) {
+			if r.Header.Get("Authorization") != "" {
+				s.identity.failures.Count(audit.FailedCredential{Credential: surface.MetricsCredential, Reason: surface.ReasonInvalid, Client: ratelimit.ClientNetwork(r.RemoteAddr)})
+			}
 			http.Error(w, "the metrics require their token", http.StatusUnauthorized)
 			return
 		}
