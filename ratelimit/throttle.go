@@ -59,7 +59,7 @@ func NewThrottle(o ThrottleOptions) *Throttle {
 	}
 	if o.Key == nil {
 		o.Key = make([]byte, sha256.Size)
-		rand.Read(o.Key) //nolint:errcheck,gosec // it never returns an error
+		rand.Read(o.Key) // it never returns an error
 	}
 	store := memory.NewStoreWithOptions(limiter.StoreOptions{Prefix: "throttle"})
 	return &Throttle{

@@ -25,13 +25,15 @@ func ListTightest(ctx context.Context, s *Service, n int) (list []TightBudget, e
 	seen := map[string]bool{}
 	for _, budgets := range s.budgets.allBudgets() {
 		for _, x := range budgets {
-			if key := string(x.Window) + " " + x.Zone; !seen[key] {
-				seen[key] = true
-				since, _ := x.Window.Bounds(s.databaseNow(), x.location)
-				i := len(args) + 1
-				windows = append(windows, fmt.Sprintf("(CAST($%d AS TEXT), CAST($%d AS TEXT), CAST($%d AS BIGINT))", i, i+1, i+2))
-				args = append(args, string(x.Window), x.Zone, since.UnixMicro())
+			key := string(x.Window) + " " + x.Zone
+			if seen[key] {
+				continue
 			}
+			seen[key] = true
+			since, _ := x.Window.Bounds(s.databaseNow(), x.location)
+			i := len(args) + 1
+			windows = append(windows, fmt.Sprintf("(CAST($%d AS TEXT), CAST($%d AS TEXT), CAST($%d AS BIGINT))", i, i+1, i+2))
+			args = append(args, string(x.Window), x.Zone, since.UnixMicro())
 		}
 	}
 	if len(windows) == 0 {
