@@ -213,7 +213,7 @@ func New(o Options, routes ...Route) (*Server, error) {
 	for i := range s.routes {
 		s.mountRoute(&s.routes[i])
 	}
-	s.handler = s.instrumentHandler(s.cors.WrapHandler(s.mux))
+	s.handler = s.instrumentHandler(s.cors.WrapHandler(s.limitHeaders(s.mux)))
 	return s, nil
 }
 
@@ -265,8 +265,12 @@ func (s *Server) EndStreams() {
 	s.sockets.closeAndWait()
 }
 
-// MaxHeader bounds the headers of a request, in bytes.
+// MaxHeader bounds the headers of a request, in bytes. Larger ones are answered with 431 in the form of the protocol.
 const MaxHeader = 32 << 10
+
+// maxReadHeader bounds the headers that are read at all; for larger ones net/http itself answers with 431, in plain
+// text, and closes the connection.
+const maxReadHeader = 2 * MaxHeader
 
 // MaxStreams bounds the concurrent requests of one HTTP/2 connection.
 const MaxStreams = 100
@@ -282,7 +286,7 @@ func (s *Server) NewHTTPServer() *http.Server {
 	both.SetUnencryptedHTTP2(true)
 	// ErrorLog is at debug level: its lines are about what clients do.
 	return &http.Server{
-		Handler: s, MaxHeaderBytes: MaxHeader, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: s, MaxHeaderBytes: maxReadHeader, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		Protocols: both, HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: MaxStreams, SendPingTimeout: s.options.PieceTimeout, PingTimeout: s.options.KeepAlive, WriteByteTimeout: s.options.PieceTimeout,
 		},

@@ -109,7 +109,7 @@ func TestMappings(t *testing.T) {
 	t.Parallel()
 	statuses := map[Code][]int{
 		InvalidArgument: {400, 405, 422}, Unauthenticated: {401}, PermissionDenied: {403}, NotFound: {404}, AlreadyExists: {409},
-		Aborted: {409}, FailedPrecondition: {412}, ResourceExhausted: {413, 429}, Internal: {500}, Unavailable: {503},
+		Aborted: {409}, FailedPrecondition: {412}, ResourceExhausted: {413, 429, 431}, Internal: {500}, Unavailable: {503},
 	}
 	declared := append(declaredCodes(t, "../../errors.go", "Code"), declaredCodes(t, "table.go", "agentsvc.Code")...)
 	if len(declared) != len(mappings) {
