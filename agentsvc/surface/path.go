@@ -46,6 +46,11 @@ func PathParam(r *http.Request, name string) string {
 	return value
 }
 
+// CreatedPath returns the path of a resource that a POST to the path of r has created, for the header Location.
+func CreatedPath(r *http.Request, id string) string {
+	return r.URL.EscapedPath() + "/" + url.PathEscape(id)
+}
+
 // hasEmptyParam reports whether a parameter of the route's pattern is empty. Such a path names nothing: chi would match
 // /admin/apps//budgets as the budgets of an app without a name.
 func hasEmptyParam(r *http.Request) bool {

@@ -108,7 +108,7 @@ func (h creditHandler) addCredit(ctx context.Context, o *mutation.Request) (muta
 		return mutation.Result{}, err
 	}
 	c, err := h.billing.Invoices.AddCredit(ctx, o.Actor, app, invoice.Credit{Amount: amount.Money(n), Currency: b.Currency, Expires: expires, Note: b.Note, Key: key})
-	return mutation.Result{Status: http.StatusCreated, Body: newCreditBody(c), AppID: app.ID}, err
+	return mutation.Result{Status: http.StatusCreated, Body: newCreditBody(c), AppID: app.ID, CreatedID: c.ID}, err
 }
 
 // handleListCredits answers with the credits of an app in the order in which invoices use them.
@@ -126,6 +126,19 @@ func (h creditHandler) handleListCredits(w http.ResponseWriter, r *http.Request)
 		out[i] = newCreditBody(c)
 	}
 	return response.WriteJSON(w, http.StatusOK, map[string]any{"credits": out})
+}
+
+// handleGetCredit answers with a credit of an app.
+func (h creditHandler) handleGetCredit(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.loadBilledApp(r.Context(), surface.PathParam(r, "app"))
+	if err != nil {
+		return err
+	}
+	c, err := h.billing.Invoices.FindCredit(r.Context(), app, surface.PathParam(r, "credit"))
+	if err != nil {
+		return err
+	}
+	return response.WriteJSON(w, http.StatusOK, newCreditBody(c))
 }
 
 // revokeCredit closes a credit with what is left of it.

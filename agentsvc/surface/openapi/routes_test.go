@@ -227,3 +227,123 @@ func TestUnknownPaths(t *testing.T) {
 		}
 	}
 }
+
+// creations has for each route that creates something a body that it accepts. A token has no address: it is stored nowhere.
+var creations = []struct{ pattern, body string }{
+	{"/admin/apps", `{"name": "globex", "config": "llms: {m: {provider: scripted}}\nagents: {a: {llm: m}}"}`},
+	{"/admin/apps/{app}/keys", `{"name": "k"}`},
+	{"/admin/apps/{app}/roles", `{"name": "desk", "scopes": ["tasks:read"]}`},
+	{"/admin/prices", `{"version": "v1", "currency": "EUR", "effective_from": "2026-11-01T00:00:00Z", "items": [{"kind": "model", "meter": "input_tokens", "per": 1000, "amount": 1}]}`},
+	{"/admin/plans", `{"name": "pro", "currency": "EUR"}`},
+	{"/admin/budgets", `{"name": "all", "unit": "calls", "amount": 5, "window": "day"}`},
+	{"/admin/apps/{app}/budgets", `{"name": "cap", "unit": "calls", "amount": 5, "window": "day"}`},
+	{"/admin/apps/{app}/credits", `{"amount": 5, "currency": "EUR"}`},
+	{"/tasks/{task}/checkpoints/{checkpoint}:restore", ""},
+}
+
+// sendMessage sends a message to the agent and returns the id of its task, which has ended.
+func (h *everyRoute) sendMessage(t *testing.T) string {
+	t.Helper()
+	resp, body := h.send(t, http.MethodPost, "/v1/agents/a/message:send", h.token, `{"message": {"messageId": "m", "role": "user", "parts": [{"text": "hello"}]}, "configuration": {"blocking": true}}`)
+	var sent struct{ Task struct{ ID string } }
+	if err := json.Unmarshal([]byte(body), &sent); err != nil || sent.Task.ID == "" {
+		t.Fatal(resp.StatusCode, body)
+	}
+	return sent.Task.ID
+}
+
+// TestLocations checks that everything that is created has an address in Location, at which a GET answers with it, and
+// that a repetition under the same Idempotency-Key has the same.
+func TestLocations(t *testing.T) {
+	t.Parallel()
+	h := newEveryRoute(t)
+	task := h.sendMessage(t)
+	_, doc := buildDocument(t)
+	for path, at := range doc["paths"].(map[string]any) {
+		post, _ := at.(map[string]any)["post"].(map[string]any)
+		responses, _ := post["responses"].(map[string]any)
+		isTested := slices.ContainsFunc(creations, func(c struct{ pattern, body string }) bool { return c.pattern == path })
+		if responses["201"] != nil && !isTested && path != "/admin/apps/{app}/tokens" {
+			t.Errorf("POST %s answers 201 and is not tested", path)
+		}
+	}
+	for _, c := range creations {
+		credential := h.token
+		if strings.HasPrefix(c.pattern, "/admin") {
+			credential = surfacetest.Secret
+		}
+		path := fillPath(c.pattern, "{task}", task, "{checkpoint}", "1")
+		resp, body := h.send(t, http.MethodPost, path, credential, c.body, "Idempotency-Key", c.pattern)
+		location := resp.Header.Get("Location")
+		if resp.StatusCode != http.StatusCreated || !strings.HasPrefix(location, "/") {
+			t.Errorf("POST %s: %d, Location %q: %s", path, resp.StatusCode, location, body)
+			continue
+		}
+		if again, body := h.send(t, http.MethodPost, path, credential, c.body, "Idempotency-Key", c.pattern); again.StatusCode != http.StatusCreated || again.Header.Get("Location") != location {
+			t.Errorf("POST %s again: %d, Location %q: %s", path, again.StatusCode, again.Header.Get("Location"), body)
+		}
+		var made, read map[string]any
+		got, text := h.send(t, http.MethodGet, location, credential, nil)
+		if json.Unmarshal([]byte(body), &made) != nil || json.Unmarshal([]byte(text), &read) != nil || got.StatusCode != http.StatusOK {
+			t.Errorf("GET %s: %d %s", location, got.StatusCode, text)
+		}
+		for _, id := range []string{"id", "name", "version", "task_id"} {
+			if made[id] != read[id] {
+				t.Errorf("GET %s shows %v, and %v was created", location, read[id], made[id])
+			}
+		}
+	}
+}
+
+// lists has the member with the list of each route that answers with one; a webhook, a card or a policy is no list.
+var lists = map[string]string{
+	"/agents": "agents", "/v1/agents": "agents", "/v1/agents/{agent}/tasks": "tasks", "/tasks": "tasks", "/memories": "memories", "/credentials": "credentials",
+	"/config/revisions": "revisions", "/triggers": "triggers", "/openai/v1/models": "data", "/a2a/{agent}/tasks": "tasks", "/a2a/{agent}/v0.3/v1/tasks": "tasks",
+	"/tasks/{task}/checkpoints": "checkpoints", "/tasks/{task}/notifications": "notifications",
+	"/admin/apps": "apps", "/admin/apps/{app}/revisions": "revisions", "/admin/apps/{app}/secrets": "secrets", "/admin/apps/{app}/keys": "keys", "/admin/apps/{app}/roles": "roles",
+	"/admin/apps/{app}/tools": "tools", "/admin/queue": "apps", "/admin/queue/dead": "runs", "/admin/audit": "entries", "/admin/prices": "prices", "/admin/plans": "plans",
+	"/admin/budgets": "budgets", "/admin/apps/{app}/budgets": "budgets", "/admin/usage": "rows", "/admin/apps/{app}/usage": "rows", "/billing/usage": "rows", "/billing/budgets": "budgets",
+	"/admin/apps/{app}/credits": "credits", "/admin/apps/{app}/ledger": "entries", "/admin/invoices": "invoices", "/admin/apps/{app}/invoices": "invoices", "/admin/exports": "exports",
+	"/billing/invoices": "invoices",
+}
+
+// TestEmptyLists checks that each list of an app in which nothing has happened is there and is a list, and that no list
+// of an answer is null.
+func TestEmptyLists(t *testing.T) {
+	t.Parallel()
+	h := newEveryRoute(t)
+	check := func(pattern, path string, r surface.Route) {
+		resp, body := h.send(t, http.MethodGet, path, h.credential(r), nil)
+		var got map[string]any
+		if resp.StatusCode != http.StatusOK || json.Unmarshal([]byte(body), &got) != nil {
+			return // nothing that could be a list
+		}
+		member := lists[pattern]
+		if _, isList := got[member].([]any); member != "" && !isList {
+			t.Errorf("GET %s: %s is no list in %s", path, member, body)
+		}
+		for name, value := range got {
+			if _, isList := value.([]any); isList && member == "" && !singleResources[pattern] {
+				t.Errorf("GET %s has the list %s and is not tested", path, name)
+			}
+		}
+	}
+	for _, r := range h.routes {
+		if r.Method == http.MethodGet && !strings.Contains(r.Pattern, "{task}") {
+			check(r.Pattern, fillPath(r.Pattern), r)
+		}
+	}
+	task := h.sendMessage(t)
+	for _, r := range h.routes {
+		if r.Method == http.MethodGet && strings.HasPrefix(r.Pattern, "/tasks/{task}/") {
+			check(r.Pattern, fillPath(r.Pattern, "{task}", task), r)
+		}
+	}
+}
+
+// singleResources are the routes that answer with one resource which contains lists.
+var singleResources = map[string]bool{
+	"/agents/{agent}": true, "/agents/{agent}/.well-known/agent-card.json": true, "/.well-known/agent-card.json": true, "/.well-known/jwks.json": true, "/.well-known/card-keys.json": true,
+	"/a2a/{agent}/.well-known/agent-card.json": true, "/a2a/{agent}/extendedAgentCard": true, "/a2a/{agent}/v0.3/v1/card": true, "/admin/apps/{app}": true, "/api/openapi.json": true,
+	"/api/schema": true, "/v1/agents/{agent}/.well-known/agent-card.json": true,
+}

@@ -19,6 +19,7 @@ func Routes(apps *tenancy.Service) []surface.Route {
 	configs := newConfigHandler(apps)
 	routes := []surface.Route{
 		{Method: http.MethodGet, Pattern: "/tasks", Query: []string{"agent", "context_id", "status", "page_size", "page_token"}, Serve: handleListTasks},
+		{Method: http.MethodGet, Pattern: "/tasks/{task}", Query: []string{"history_length"}, Serve: handleGetTask},
 		{Method: http.MethodGet, Pattern: "/memories", Query: []string{"user", "issuer", "page_size", "page_token"}, Serve: handleListMemories},
 		{Method: http.MethodDelete, Pattern: "/memories", Query: []string{"user", "issuer"}, Serve: handleEraseMemories, Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/credentials", Serve: handleListCredentials},
@@ -33,6 +34,7 @@ func Routes(apps *tenancy.Service) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/config", Scope: authz.ConfigRead, Query: []string{}, Serve: configs.handleGetConfig},
 		{Method: http.MethodPut, Pattern: "/config", Scope: authz.ConfigWrite, Query: []string{"dry_run"}, Serve: configs.handlePutConfig, Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/config/revisions", Scope: authz.ConfigRead, Query: []string{}, Serve: configs.handleListConfigRevisions},
+		{Method: http.MethodGet, Pattern: "/config/revisions/{revision}", Scope: authz.ConfigRead, Query: []string{}, Serve: configs.handleGetConfigRevision},
 	}
 	for i := range routes {
 		routes[i].Kind = surface.Tenant
