@@ -64,7 +64,7 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/credits", Serve: credits.handleListCredits},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/credits/{credit}", Serve: credits.handleGetCredit},
 		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/credits/{credit}", Serve: mutation.NewHandler(credits.revokeCredit), Idempotent: true},
-		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/ledger", Query: []string{"before", "page_size"}, Serve: ledgers.handleLedger},
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/ledger", Query: []string{"page_size", "page_token"}, Serve: ledgers.handleLedger},
 		{Method: http.MethodGet, Pattern: "/admin/seller", Serve: parties.handleGetParty},
 		{Method: http.MethodPut, Pattern: "/admin/seller", Serve: mutation.NewHandler(parties.putParty), Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/buyer", Serve: parties.handleGetParty},

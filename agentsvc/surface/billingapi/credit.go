@@ -72,8 +72,8 @@ type (
 		Balances        map[string]map[ledger.Account]amount.Money `json:"balances"` // by currency, then by account
 		BalancesDecimal map[string]map[ledger.Account]string       `json:"balances_decimal"`
 		Entries         []ledgerEntryBody                          `json:"entries"`
-		// Before is the query parameter before of the next page, 0 = this is the last one.
-		Before int64 `json:"next_before,omitempty"`
+		// NextPageToken is the id of the last entry of the page, "" = this is the last page.
+		NextPageToken string `json:"next_page_token"`
 	}
 )
 
@@ -157,9 +157,9 @@ func (h ledgerHandler) handleLedger(w http.ResponseWriter, r *http.Request) erro
 		return err
 	}
 	var before int64
-	if text := r.URL.Query().Get("before"); text != "" {
-		if before, err = strconv.ParseInt(text, 10, 64); err != nil || before < 1 {
-			return agentsvc.NewInvalidError("before", "must be the id of an entry")
+	if token := r.URL.Query().Get("page_token"); token != "" {
+		if before, err = strconv.ParseInt(token, 10, 64); err != nil || before < 1 {
+			return agentsvc.NewInvalidError("page_token", "is not a token of this list")
 		}
 	}
 	app, err := h.loadBilledApp(r.Context(), surface.PathParam(r, "app"))
@@ -190,7 +190,7 @@ func (h ledgerHandler) handleLedger(w http.ResponseWriter, r *http.Request) erro
 	}
 	// Entry 1 is the oldest that can exist, so a page that ends with it is the last one.
 	if n := len(entries); n == size && entries[n-1].ID > 1 {
-		out.Before = entries[n-1].ID
+		out.NextPageToken = strconv.FormatInt(entries[n-1].ID, 10)
 	}
 	return response.WriteJSON(w, http.StatusOK, out)
 }
