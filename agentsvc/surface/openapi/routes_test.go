@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -43,7 +44,7 @@ type everyRoute struct {
 func newEveryRoute(t *testing.T) *everyRoute {
 	t.Helper()
 	h := &everyRoute{observed: make(chan surface.Observation, 1)}
-	const config = "llms: {m: {provider: scripted}}\nagents: {a: {llm: m}}\n"
+	const config = "llms: {m: {provider: scripted}}\nagents: {a: {llm: m}}\nstorage: {checkpoint: {enabled: true, strategy: event}}\n"
 	observe := func(o surface.Observation) { h.observed <- o }
 	h.Fixture = surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{Observe: observe}}, func(f *surfacetest.Fixture) []surface.Route {
 		h.routes = openapi.WithDocument("v1.2.3", slices.Concat(ext.Routes(ext.Options{Metrics: http.NotFoundHandler()}), v1.Routes(v1.Options{}), a2a.Routes(a2a.Options{}),
@@ -252,12 +253,24 @@ func (h *everyRoute) sendMessage(t *testing.T) string {
 	return sent.Task.ID
 }
 
+// readCheckpoint returns the id of a checkpoint of a task.
+func (h *everyRoute) readCheckpoint(t *testing.T, task string) string {
+	t.Helper()
+	_, body := h.send(t, http.MethodGet, "/tasks/"+task+"/checkpoints", h.token, nil)
+	var list struct{ Checkpoints []struct{ ID int64 } }
+	if err := json.Unmarshal([]byte(body), &list); err != nil || len(list.Checkpoints) == 0 {
+		t.Fatal(err, body)
+	}
+	return strconv.FormatInt(list.Checkpoints[0].ID, 10)
+}
+
 // TestLocations checks that everything that is created has an address in Location, at which a GET answers with it, and
 // that a repetition under the same Idempotency-Key has the same.
 func TestLocations(t *testing.T) {
 	t.Parallel()
 	h := newEveryRoute(t)
 	task := h.sendMessage(t)
+	checkpoint := h.readCheckpoint(t, task)
 	_, doc := buildDocument(t)
 	for path, at := range doc["paths"].(map[string]any) {
 		post, _ := at.(map[string]any)["post"].(map[string]any)
@@ -272,7 +285,7 @@ func TestLocations(t *testing.T) {
 		if strings.HasPrefix(c.pattern, "/admin") {
 			credential = surfacetest.Secret
 		}
-		path := fillPath(c.pattern, "{task}", task, "{checkpoint}", "1")
+		path := fillPath(c.pattern, "{task}", task, "{checkpoint}", checkpoint)
 		resp, body := h.send(t, http.MethodPost, path, credential, c.body, "Idempotency-Key", c.pattern)
 		location := resp.Header.Get("Location")
 		if resp.StatusCode != http.StatusCreated || !strings.HasPrefix(location, "/") {
@@ -346,4 +359,57 @@ var singleResources = map[string]bool{
 	"/agents/{agent}": true, "/agents/{agent}/.well-known/agent-card.json": true, "/.well-known/agent-card.json": true, "/.well-known/jwks.json": true, "/.well-known/card-keys.json": true,
 	"/a2a/{agent}/.well-known/agent-card.json": true, "/a2a/{agent}/extendedAgentCard": true, "/a2a/{agent}/v0.3/v1/card": true, "/admin/apps/{app}": true, "/api/openapi.json": true,
 	"/api/schema": true, "/v1/agents/{agent}/.well-known/agent-card.json": true,
+}
+
+// TestUnknownQuery checks that every route refuses a name in the query that it does not know, by that name and with those
+// that it knows, except the protocols of others: their clients may send some that this server does not know.
+func TestUnknownQuery(t *testing.T) {
+	t.Parallel()
+	h := newEveryRoute(t)
+	foreign := regexp.MustCompile(`^/(openai|mcp|webhooks|metrics)\b|^/a2a/\{agent\}/(message:|tasks|extendedAgentCard)`)
+	for _, r := range h.routes {
+		if r.AnyQuery || r.Signed {
+			if !foreign.MatchString(r.Pattern) {
+				t.Errorf("%s %s takes any query", r.Method, r.Pattern)
+			}
+			continue
+		}
+		path := fillPath(r.Pattern, "/admin/apps/{app}", "/admin/apps/nosuch") + "?nosuch=1"
+		resp, body := h.send(t, r.Method, path, h.credential(r), nil)
+		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, "nosuch") || errorShape(t, []byte(body)) != formOf(t, r) {
+			t.Errorf("%s %s: %d %s", r.Method, path, resp.StatusCode, body)
+		}
+		for _, name := range r.Query {
+			if !strings.Contains(body, name) {
+				t.Errorf("%s %s does not list %s: %s", r.Method, path, name, body)
+			}
+		}
+	}
+}
+
+// TestPages checks that all lists with pages have them under the same names.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	h := newEveryRoute(t)
+	for _, r := range h.routes {
+		if !slices.ContainsFunc(r.Query, func(name string) bool { return regexp.MustCompile("page|cursor|limit|offset|before").MatchString(name) }) || r.EncodeError != nil {
+			continue
+		}
+		if !slices.Contains(r.Query, "page_size") || !slices.Contains(r.Query, "page_token") {
+			t.Errorf("%s takes %s", r.Pattern, r.Query)
+		}
+		next := `"next_page_token":""`
+		if strings.HasPrefix(r.Pattern, "/v1/") {
+			next = `"nextPageToken":""`
+		}
+		path := fillPath(r.Pattern)
+		if _, body := h.send(t, r.Method, path+"?page_size=1", h.credential(r), nil); !strings.Contains(body, `"next_page_token":"`) && !strings.Contains(body, next) {
+			t.Errorf("%s has no token of the next page: %s", path, body)
+		}
+		for _, wrong := range []string{"page_size=0", "page_size=x", "page_size=100000", "page_token=nosuch"} {
+			if resp, body := h.send(t, r.Method, path+"?"+wrong, h.credential(r), nil); resp.StatusCode != http.StatusBadRequest {
+				t.Errorf("%s?%s: %d %s", path, wrong, resp.StatusCode, body)
+			}
+		}
+	}
 }
