@@ -188,7 +188,7 @@ var privateCacheControl = []string{"private, no-cache"}
 // served as that. The error has the form of the nearest route's protocol.
 func (s *Server) newUnknownHandler(answer Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		unknown := Route{Pattern: routeUnknown, EncodeError: s.findErrorEncoder(r), Serve: answer}
+		unknown := Route{Pattern: routeUnknown, EncodeError: s.nearestEncoder(r), Serve: answer}
 		if path := strings.TrimSuffix(routePath(r), "/"); path == "/admin" || strings.HasPrefix(path, "/admin/") {
 			unknown.Kind = Admin
 		} else if route := s.findWebhookRoute(r); route != nil {

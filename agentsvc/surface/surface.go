@@ -163,9 +163,8 @@ type Server struct {
 	credentials credentialVerifier
 	tracer      requestTracer
 	proxies     trustedProxies
-	// routes is what New was given. mux matches them; handler is mux behind cors and instrumentHandler.
-	routes  []Route
-	mux     *chi.Mux
+	routeTable
+	// handler is the table's mux behind cors and instrumentHandler.
 	handler http.Handler
 	// bodyBudget bounds the request bodies in memory, of all requests together.
 	bodyBudget *requestbody.Budget
@@ -193,7 +192,7 @@ func New(o Options, routes ...Route) (*Server, error) {
 	if o.Verifier == nil || o.Idempotency == nil || o.Router == nil || o.Runtimes == nil {
 		return nil, errors.New("surface: a verifier, the stored responses, a router and the runtimes are needed")
 	}
-	s := &Server{options: o, tracer: requestTracer{o.Tracer}, proxies: o.TrustedProxies, routes: routes, mux: chi.NewMux(), bodyBudget: requestbody.NewBudget(o.OnLargeBodies, o.BodyRate)}
+	s := &Server{options: o, tracer: requestTracer{o.Tracer}, proxies: o.TrustedProxies, routeTable: routeTable{routes, chi.NewMux()}, bodyBudget: requestbody.NewBudget(o.OnLargeBodies, o.BodyRate)}
 	var requestHeaders, responseHeaders []string
 	for _, r := range routes {
 		requestHeaders, responseHeaders = append(requestHeaders, r.RequestHeaders...), append(responseHeaders, r.ResponseHeaders...)

@@ -12,16 +12,22 @@ import (
 	"stoa/agentsvc/surface/apierror"
 )
 
+// routeTable finds routes. routes is what [New] was given; mux matches them.
+type routeTable struct {
+	routes []Route
+	mux    *chi.Mux
+}
+
 // findVerbs returns the custom verb that ends r's path, with its colon, and the verbs that routes have for the same
 // resource. Both are empty if the path has no verb. Custom verbs are those of A2A's HTTP binding, such as message:send.
-func (s *Server) findVerbs(r *http.Request) (verb string, known []string) {
+func (t *routeTable) findVerbs(r *http.Request) (verb string, known []string) {
 	full := routePath(r)
 	i := strings.LastIndexAny(full, ":/")
 	if i < 0 || full[i] != ':' {
 		return "", nil
 	}
 	path := strings.Split(full[:i], "/")
-	for _, route := range s.Routes() {
+	for _, route := range t.routes {
 		j := strings.LastIndexAny(route.Pattern, ":/")
 		if route.Method != r.Method || route.Pattern[j] != ':' {
 			continue
@@ -37,13 +43,13 @@ func (s *Server) findVerbs(r *http.Request) (verb string, known []string) {
 }
 
 // handleNoPath returns the error for a path that no route has.
-func (s *Server) handleNoPath(_ http.ResponseWriter, r *http.Request) error {
-	return cmp.Or(s.checkVerb(r), apierror.ErrNoPath)
+func (t *routeTable) handleNoPath(_ http.ResponseWriter, r *http.Request) error {
+	return cmp.Or(t.checkVerb(r), apierror.ErrNoPath)
 }
 
 // checkVerb returns a "not found" error that lists the known verbs if r's path ends in an unknown one, else nil.
-func (s *Server) checkVerb(r *http.Request) error {
-	verb, known := s.findVerbs(r)
+func (t *routeTable) checkVerb(r *http.Request) error {
+	verb, known := t.findVerbs(r)
 	if len(known) == 0 {
 		return nil
 	}
@@ -53,11 +59,11 @@ func (s *Server) checkVerb(r *http.Request) error {
 // handleNoMethod returns the error for a method that a path does not have and sets Allow to those that it has (RFC
 // 9110, 15.5.6), besides OPTIONS, which every path has. A path that ends in an unknown verb does not exist, though
 // another route may match it as a parameter. The router also calls it for methods that no route has, on any path.
-func (s *Server) handleNoMethod(w http.ResponseWriter, r *http.Request) error {
-	if err := s.checkVerb(r); err != nil {
+func (t *routeTable) handleNoMethod(w http.ResponseWriter, r *http.Request) error {
+	if err := t.checkVerb(r); err != nil {
 		return err
 	}
-	allowed := s.listMethods(routePath(r))
+	allowed := t.listMethods(routePath(r))
 	if len(allowed) == 0 {
 		return apierror.ErrNoPath
 	}
@@ -67,10 +73,10 @@ func (s *Server) handleNoMethod(w http.ResponseWriter, r *http.Request) error {
 
 // listMethods returns the methods that a path has. Where one of them has the custom verb that ends the path, methods for
 // which that verb is a part of a parameter do not count: no resource has such a name.
-func (s *Server) listMethods(path string) (methods []string) {
+func (t *routeTable) listMethods(path string) (methods []string) {
 	byVerb := map[bool][]string{}
 	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		if pattern := s.mux.Find(chi.NewRouteContext(), m, path); pattern != "" {
+		if pattern := t.mux.Find(chi.NewRouteContext(), m, path); pattern != "" {
 			hasVerb := pattern[strings.LastIndexAny(pattern, ":/")] == ':'
 			byVerb[hasVerb] = append(byVerb[hasVerb], m)
 		}
@@ -81,12 +87,12 @@ func (s *Server) listMethods(path string) (methods []string) {
 	return methods
 }
 
-// findErrorEncoder returns how errors are encoded for a path that no route serves: as by the route whose pattern has the most
+// findErrorEncoder returns how errors are encoded for a path, without the part that names the app, that no route serves: as by the route whose pattern has the most
 // leading segments in common with the path, nil if none has any.
-func (s *Server) findErrorEncoder(r *http.Request) (nearest apierror.Encoder) {
-	path := splitPath(s.options.Router.ParseAddress(r.Host, routePath(r)).Path)
+func (t *routeTable) findErrorEncoder(tenantPath string) (nearest apierror.Encoder) {
+	path := splitPath(tenantPath)
 	var best [4]int
-	for _, route := range s.routes {
+	for _, route := range t.routes {
 		for _, pattern := range append([]string{route.Pattern}, route.Aliases...) {
 			rank := rankPattern(splitPath(pattern), path)
 			// A path between several routes is more likely one of those that are no JSON-RPC endpoints.
@@ -126,7 +132,7 @@ func (s *Server) limitHeaders(next http.Handler) http.Handler {
 	refuse := func(http.ResponseWriter, *http.Request) error { return apierror.ErrHeadersTooLarge }
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if countHeaderBytes(r) > MaxHeader {
-			s.serveRoute(&Route{Pattern: routeUnknown, Kind: Open, EncodeError: s.findErrorEncoder(r), Serve: refuse})(w, r)
+			s.serveRoute(&Route{Pattern: routeUnknown, Kind: Open, EncodeError: s.nearestEncoder(r), Serve: refuse})(w, r)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -142,4 +148,9 @@ func countHeaderBytes(r *http.Request) int {
 		}
 	}
 	return n
+}
+
+// nearestEncoder is [routeTable.findErrorEncoder] for the path of r.
+func (s *Server) nearestEncoder(r *http.Request) apierror.Encoder {
+	return s.findErrorEncoder(s.options.Router.ParseAddress(r.Host, routePath(r)).Path)
 }

@@ -201,11 +201,6 @@ func (s *Service) ListCredits(ctx context.Context, app tenancy.App) ([]Credit, e
 	return s.readAllCredits(ctx, queryOutside(s.db.Platform()), app)
 }
 
-// FindCredit returns a credit of an app. If there is none, it returns errNoCredit.
-func (s *Service) FindCredit(ctx context.Context, app tenancy.App, id string) (Credit, error) {
-	return s.readCredit(ctx, queryOutside(s.db.Platform()), app, id)
-}
-
 // readAllCredits is ListCredits by a given query, so that it can run inside a transaction.
 func (s *Service) readAllCredits(ctx context.Context, request queryFunc, app tenancy.App) ([]Credit, error) {
 	a, err := s.computeAccount(ctx, request, app)

@@ -59,7 +59,7 @@ func NewNotReadyError(cause error) error {
 
 // NewMethodError returns a 405 error for a path that has the allowed methods.
 func NewMethodError(method string, allowed []string) error {
-	return agentsvc.NewError(codeMethodNotAllowed, "the method %.20q is not allowed here; there are %s", method, strings.Join(allowed, ", "))
+	return agentsvc.NewError(codeMethodNotAllowed, "the method %.20s is not allowed here; there are %s", method, strings.Join(allowed, ", "))
 }
 
 // NewTooManyError returns the error for a body with more than allowed of what.

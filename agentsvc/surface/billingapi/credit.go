@@ -3,6 +3,7 @@ package billingapi
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -134,11 +135,15 @@ func (h creditHandler) handleGetCredit(w http.ResponseWriter, r *http.Request) e
 	if err != nil {
 		return err
 	}
-	c, err := h.billing.Invoices.FindCredit(r.Context(), app, surface.PathParam(r, "credit"))
+	list, err := h.billing.Invoices.ListCredits(r.Context(), app)
 	if err != nil {
 		return err
 	}
-	return response.WriteJSON(w, http.StatusOK, newCreditBody(c))
+	i := slices.IndexFunc(list, func(c invoice.Credit) bool { return c.ID == surface.PathParam(r, "credit") })
+	if i < 0 {
+		return agentsvc.NewError(agentsvc.CodeNotFound, "no such credit")
+	}
+	return response.WriteJSON(w, http.StatusOK, newCreditBody(list[i]))
 }
 
 // revokeCredit closes a credit with what is left of it.
