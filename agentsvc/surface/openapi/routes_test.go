@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -70,7 +71,12 @@ func (h *everyRoute) credential(r surface.Route) string {
 func (h *everyRoute) send(t *testing.T, method, path, credential string, body any, headers ...string) (*http.Response, string) {
 	t.Helper()
 	resp, text := h.Do(t, method, path, credential, body, headers...)
-	h.served = (<-h.observed).Route
+	select {
+	case o := <-h.observed:
+		h.served = o.Route
+	case <-time.After(time.Minute):
+		t.Fatalf("%s %s: %d was not answered by the handler: %s", method, path, resp.StatusCode, text)
+	}
 	return resp, text
 }
 
