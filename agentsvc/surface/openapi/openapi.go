@@ -169,6 +169,10 @@ func (d descriptions) newResponses(r surface.Route, operationDescription descrip
 		status = http.StatusOK
 	}
 	ok := jsonObject{"description": http.StatusText(status)}
+	// A token is stored nowhere, so that no address shows it.
+	if status == http.StatusCreated && operationDescription.Answer != "Token" {
+		ok["headers"] = jsonObject{"Location": jsonObject{"required": true, "description": "The path of what was created", "schema": jsonObject{"type": "string", "format": "uri-reference"}}}
+	}
 	content := jsonObject{}
 	if operationDescription.Answer != "" {
 		content["application/json"] = jsonObject{"schema": schemaRef(operationDescription.Answer)}
