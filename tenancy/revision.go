@@ -53,10 +53,11 @@ func (r Revisions) ListByID(ctx context.Context, id db.ID) ([]Revision, error) {
 }
 
 // Restore makes the configuration of an earlier revision the current one, under a new revision number. It must
-// load with the present secrets and grants. A revision that is no longer stored is [agentsvc.CodeNotFound].
-func (r Revisions) Restore(ctx context.Context, actor audit.Actor, app string, revision int64, ifMatch ...string) (App, error) {
-	return r.store.changeApp(ctx, actor, "app.restore", app, false, func(e *appEdit) error {
-		if err := e.app.checkTag(ifMatch); err != nil {
+// load with the present secrets and grants; with dryRun only that is checked. A revision that is no longer stored is
+// [agentsvc.CodeNotFound].
+func (r Revisions) Restore(ctx context.Context, actor audit.Actor, app string, revision int64, dryRun bool, p Precondition) (App, error) {
+	return r.store.changeApp(ctx, actor, "app.restore", app, dryRun, func(e *appEdit) error {
+		if err := e.app.checkPrecondition(p); err != nil {
 			return err
 		}
 		if revision < 1 {
@@ -72,10 +73,10 @@ func (r Revisions) Restore(ctx context.Context, actor audit.Actor, app string, r
 	})
 }
 
-// LoadCurrent returns the app with that id and its masked configuration, read through the app's own handle. It does not
-// return the default app.
-func (r Revisions) LoadCurrent(ctx context.Context, id db.ID) (App, error) {
-	w, err := r.store.loadByID(ctx, id, 0)
+// Load returns the app with that id as of a revision, 0 for the current one, with its masked configuration, read through
+// the app's own handle. It does not return the default app. A revision that is not stored is [agentsvc.CodeNotFound].
+func (r Revisions) Load(ctx context.Context, id db.ID, revision int64) (App, error) {
+	w, err := r.store.loadByID(ctx, id, revision)
 	if err != nil {
 		return App{}, err
 	}

@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"net/http"
-	"strconv"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
@@ -93,13 +92,13 @@ func (h appHandler) setAppStatus(ctx context.Context, o *mutation.Request, to fu
 }
 
 // restoreRevision makes an earlier configuration current again, under a new revision number. It must load with the
-// present secrets and grants.
+// present secrets and grants; with dry_run only that is checked.
 func (h revisionHandler) restoreRevision(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
-	n, err := strconv.ParseInt(surface.PathParam(o.HTTP, "revision"), 10, 64)
+	n, err := mutation.ParseRevision(o.HTTP)
 	if err != nil {
-		return mutation.Result{}, agentsvc.NewInvalidError("revision", "must be the number of a revision")
+		return mutation.Result{}, err
 	}
-	app, err := h.apps.Revisions.Restore(ctx, o.Actor, o.AppName(), n, o.IfMatch...)
+	app, err := h.apps.Revisions.Restore(ctx, o.Actor, o.AppName(), n, o.DryRun, tenancy.Precondition{IfMatch: o.IfMatch})
 	return newAppResult(app), err
 }
 

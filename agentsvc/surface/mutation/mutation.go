@@ -52,6 +52,18 @@ func ParseDryRun(r *http.Request) (bool, error) {
 	return false, agentsvc.NewInvalidError("dry_run", "must be true or false")
 }
 
+// ParseRevision returns the path parameter revision, the number of a stored configuration.
+func ParseRevision(r *http.Request) (int64, error) {
+	n, err := strconv.ParseInt(surface.PathParam(r, "revision"), 10, 64)
+	switch {
+	case err != nil:
+		return 0, agentsvc.NewInvalidError("revision", "must be the number of a revision")
+	case n < 1:
+		return 0, agentsvc.NewError(agentsvc.CodeNotFound, "revisions begin at 1")
+	}
+	return n, nil
+}
+
 // Result is the response of a mutation.
 type Result struct {
 	Status int

@@ -17,7 +17,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// configHandler serves an app's own configuration. It is read-only and used by value. Grants, plan and limits belong to
+// configHandler serves an app's own configuration and its secrets. It is read-only and used by value. Grants, plan and limits belong to
 // the operator: no request here can change them.
 type configHandler struct {
 	apps *tenancy.Service
@@ -47,11 +47,27 @@ var errDefaultConfig = agentsvc.NewError(agentsvc.CodePrecondition, "the configu
 // handleGetConfig answers with the configuration as it was sent, with its secrets masked: the text for a client that
 // accepts YAML, else JSON in the order of the text.
 func (h configHandler) handleGetConfig(w http.ResponseWriter, r *http.Request) error {
+	return h.writeConfig(w, r, 0)
+}
+
+// handleGetConfigRevision is handleGetConfig for one of the stored revisions.
+func (h configHandler) handleGetConfigRevision(w http.ResponseWriter, r *http.Request) error {
+	n, err := mutation.ParseRevision(r)
+	if err != nil {
+		return err
+	}
+	return h.writeConfig(w, r, n)
+}
+
+// writeConfig answers with the configuration of a revision, 0 for the current one.
+func (h configHandler) writeConfig(w http.ResponseWriter, r *http.Request, revision int64) error {
 	v := surface.RequestOf(r)
 	if v.App.ID == tenancy.DefaultID {
 		return errDefaultConfig
 	}
-	app, err := h.takeTurn(r.Context(), v.App.ID, func() (tenancy.App, error) { return h.apps.Revisions.LoadCurrent(r.Context(), v.App.ID) })
+	app, err := h.takeTurn(r.Context(), v.App.ID, func() (tenancy.App, error) {
+		return h.apps.Revisions.Load(r.Context(), v.App.ID, revision)
+	})
 	if err != nil {
 		return err
 	}
@@ -67,11 +83,7 @@ func (h configHandler) handlePutConfig(w http.ResponseWriter, r *http.Request) e
 	if v.App.ID == tenancy.DefaultID {
 		return errDefaultConfig
 	}
-	dryRun, err := mutation.ParseDryRun(r)
-	if err != nil {
-		return err
-	}
-	tags, err := mutation.ParseIfMatch(r)
+	dryRun, precondition, err := parseChange(r)
 	if err != nil {
 		return err
 	}
@@ -82,19 +94,51 @@ func (h configHandler) handlePutConfig(w http.ResponseWriter, r *http.Request) e
 	if err != nil {
 		return err
 	}
-	change := func(current tenancy.App) (tenancy.AppChange, error) {
-		// The app of the credential may have been deleted, and its name given to another one, since it was authenticated.
-		if current.ID != v.App.ID {
-			return tenancy.AppChange{}, agentsvc.NewError(agentsvc.CodeNotFound, "no such app")
-		}
-		return tenancy.AppChange{Config: append([]byte{}, text...), IfMatch: tags}, nil
-	}
+	change := tenancy.AppChange{Config: append([]byte{}, text...), Precondition: precondition}
 	app, err := h.takeTurn(r.Context(), v.App.ID, func() (tenancy.App, error) {
-		return h.apps.PatchApp(r.Context(), v.Actor(), v.App.Name, change, dryRun)
+		return h.apps.UpdateApp(r.Context(), v.Actor(), v.App.Name, change, dryRun)
 	})
 	if err != nil {
 		return err
 	}
+	return writeSavedConfig(w, app, dryRun)
+}
+
+// handleRestoreConfig saves the configuration of an earlier revision as a new one, or with dry_run only checks that it
+// loads. With If-Match it is only saved over that revision.
+func (h configHandler) handleRestoreConfig(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
+	if v.App.ID == tenancy.DefaultID {
+		return errDefaultConfig
+	}
+	n, err := mutation.ParseRevision(r)
+	if err != nil {
+		return err
+	}
+	dryRun, precondition, err := parseChange(r)
+	if err != nil {
+		return err
+	}
+	app, err := h.takeTurn(r.Context(), v.App.ID, func() (tenancy.App, error) {
+		return h.apps.Revisions.Restore(r.Context(), v.Actor(), v.App.Name, n, dryRun, precondition)
+	})
+	if err != nil {
+		return err
+	}
+	return writeSavedConfig(w, app, dryRun)
+}
+
+// parseChange returns dry_run and the state in which the app of the credential may be changed.
+func parseChange(r *http.Request) (dryRun bool, p tenancy.Precondition, err error) {
+	p.ID = surface.RequestOf(r).App.ID
+	if dryRun, err = mutation.ParseDryRun(r); err == nil {
+		p.IfMatch, err = mutation.ParseIfMatch(r)
+	}
+	return dryRun, p, err
+}
+
+// writeSavedConfig answers with the revision that app's configuration has, or would have after dry_run.
+func writeSavedConfig(w http.ResponseWriter, app tenancy.App, dryRun bool) error {
 	out := savedConfig{Revision: app.Revision, Warnings: []configWarning{}}
 	for _, warning := range app.Config.Warnings {
 		out.Warnings = append(out.Warnings, configWarning(warning))
