@@ -73,8 +73,19 @@ func (f *billingFlags) listBilling(ctx context.Context, c *console, path, key st
 		if err := decodeNumbers(raw, &rows[i]); err != nil {
 			return fmt.Errorf("read the list of %s: %w", key, err)
 		}
+		preferDecimals(rows[i])
 	}
 	return c.printColumns(columns, rows)
+}
+
+// preferDecimals replaces the members of a row that are in nano-units by their decimals.
+func preferDecimals(row any) {
+	fields, _ := row.(map[string]any)
+	for name, v := range fields {
+		if member, ok := strings.CutSuffix(name, "_decimal"); ok {
+			fields[member] = v
+		}
+	}
 }
 
 // decodeNumbers decodes JSON and keeps the digits of numbers, which a float64 would round.
@@ -154,9 +165,11 @@ func (cmd *billingUsageCmd) Run(ctx context.Context, c *console) error {
 	columns := []column{{"CURRENCY", "currency"}, {"CHARGE", "charge_decimal"}, {"COST", "cost_decimal"}, {"INPUT", "input_tokens"}, {"OUTPUT", "output_tokens"},
 		{"CALLS", "model_calls"}, {"TOOLS", "tool_calls"}, {"RUNS", "runs"}, {"UNPRICED", "unpriced"}}
 	if cmd.GroupBy != "" {
-		for _, group := range strings.Split(cmd.GroupBy, ",") {
-			columns = append([]column{{strings.ToUpper(group), group}}, columns...)
+		var groups []column
+		for group := range strings.SplitSeq(cmd.GroupBy, ",") {
+			groups = append(groups, column{strings.ToUpper(group), group})
 		}
+		columns = append(groups, columns...)
 	}
 	if cmd.App == "" {
 		columns = append([]column{{"APP", "app"}}, columns...)

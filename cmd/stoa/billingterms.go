@@ -174,10 +174,10 @@ type budgetListCmd struct {
 	budgetFlags  `embed:""`
 }
 
-// Run prints the budgets. Amounts of money are nano-units here as well: a table has one unit a row.
+// Run prints the budgets, amounts of money in whole units of their currency.
 func (cmd *budgetListCmd) Run(ctx context.Context, c *console) error {
 	return cmd.listBilling(ctx, c, appPath(cmd.App, "budgets"), "budgets", url.Values{}, []column{
-		{"NAME", "name"}, {"UNIT", "unit"}, {"CURRENCY", "currency"}, {"AMOUNT", "amount"}, {"MONEY", "amount_decimal"}, {"COMMITTED", "committed"}, {"MONEY", "committed_decimal"},
+		{"NAME", "name"}, {"UNIT", "unit"}, {"CURRENCY", "currency"}, {"AMOUNT", "amount"}, {"COMMITTED", "committed"},
 		{"RESERVED", "reserved"}, {"REMAINING", "remaining"}, {"WINDOW", "window"}, {"HARD", "hard"}, {"RESETS", "resets_at"},
 	})
 }
