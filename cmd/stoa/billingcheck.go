@@ -53,7 +53,9 @@ func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
 	}
 	for _, w := range wrong {
 		if !cmd.JSON {
-			amount := func(n int64) string { return strings.TrimSpace(cmp.Or(w.Unit.FormatDecimal(n), strconv.FormatInt(n, 10)) + " " + w.Currency) }
+			amount := func(n int64) string {
+				return strings.TrimSpace(cmp.Or(w.Unit.FormatDecimal(n), strconv.FormatInt(n, 10)) + " " + w.Currency)
+			}
 			c.printStatus("budget %s of app %q since %s: committed %s, now %s; reserved %s, now %s", w.Budget, w.App, w.Since.Format(time.RFC3339),
 				amount(w.Committed), amount(w.WantCommitted), amount(w.Reserved), amount(w.WantReserved))
 		}
