@@ -61,7 +61,8 @@ func (cmd *creditRevokeCmd) Run(ctx context.Context, c *console) error {
 // billingInvoiceCmd is `stoa billing invoice`.
 type billingInvoiceCmd struct {
 	List     invoiceListCmd     `cmd:"" default:"withargs" help:"List the invoices of an app, or of all apps."`
-	Print    invoicePrintCmd    `cmd:"" help:"Write an invoice as a page to print, a table or JSON."`
+	Show     invoiceShowCmd     `cmd:"" help:"Show an invoice as text."`
+	Print    invoicePrintCmd    `cmd:"" help:"Write an invoice as a page to print, a table, text or JSON."`
 	Finalize invoiceFinalizeCmd `cmd:"" help:"Make the draft of a month final."`
 	Reverse  invoiceReverseCmd  `cmd:"" help:"Reverse a final invoice by a credit note."`
 	Reissue  invoiceReissueCmd  `cmd:"" help:"Invoice a reversed month again."`
@@ -107,31 +108,59 @@ func (f *invoiceFlags) changeInvoice(ctx context.Context, c *console, action str
 	})
 }
 
-// invoicePrintCmd is `stoa billing invoice print`.
-type invoicePrintCmd struct {
+// printedFlags are the arguments of the commands that print one invoice.
+type printedFlags struct {
 	serverFlag `embed:""`
 	App        string `arg:"" help:"The app's name, or the id of a deleted app."`
 	ID         string `arg:"" help:"The invoice's id: its month, such as 2026-11."`
-	Format     string `enum:"html,csv,json" default:"html" help:"html, csv or json (${default})."`
-	Output     string `short:"o" placeholder:"FILE" help:"Write it to this file instead of standard output."`
 }
 
-// Run writes the invoice in the format.
-func (cmd *invoicePrintCmd) Run(ctx context.Context, c *console) error {
-	api, err := cmd.newAdminClient()
+// readInvoice reads the invoice in a format, which is the suffix of its path.
+func (f *printedFlags) readInvoice(ctx context.Context, format string) ([]byte, error) {
+	api, err := f.newAdminClient()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 	defer cancel()
-	resp, err := api.sendRequest(ctx, http.MethodGet, appPath(cmd.App, "invoices")+"/"+url.PathEscape(cmd.ID+"."+cmd.Format), "*/*", nil)
+	resp, err := api.sendRequest(ctx, http.MethodGet, appPath(f.App, "invoices")+"/"+url.PathEscape(f.ID+"."+format), "*/*", nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxResponseBytes))
 	if err != nil {
-		return fmt.Errorf("read invoice %s: %w", cmd.ID, err)
+		return nil, fmt.Errorf("read invoice %s: %w", f.ID, err)
+	}
+	return text, nil
+}
+
+// invoiceShowCmd is `stoa billing invoice show`.
+type invoiceShowCmd struct {
+	printedFlags `embed:""`
+}
+
+// Run prints the invoice as text.
+func (cmd *invoiceShowCmd) Run(ctx context.Context, c *console) error {
+	text, err := cmd.readInvoice(ctx, "txt")
+	if err == nil {
+		c.printText(string(text))
+	}
+	return err
+}
+
+// invoicePrintCmd is `stoa billing invoice print`.
+type invoicePrintCmd struct {
+	printedFlags `embed:""`
+	Format       string `enum:"html,csv,json,txt" default:"html" help:"html, csv, json or txt (${default})."`
+	Output       string `short:"o" placeholder:"FILE" help:"Write it to this file instead of standard output."`
+}
+
+// Run writes the invoice in the format.
+func (cmd *invoicePrintCmd) Run(ctx context.Context, c *console) error {
+	text, err := cmd.readInvoice(ctx, cmd.Format)
+	if err != nil {
+		return err
 	}
 	if cmd.Output != "" {
 		return os.WriteFile(cmd.Output, text, 0o600)
