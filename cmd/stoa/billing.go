@@ -16,10 +16,11 @@ type billingCmd struct {
 	Plan    billingPlanCmd    `cmd:"" help:"Manage the plans."`
 	Budget  billingBudgetCmd  `cmd:"" help:"Manage the budgets of an app, or of the platform."`
 	Credit  billingCreditCmd  `cmd:"" help:"Manage the credits of an app."`
-	Invoice billingInvoiceCmd `cmd:"" help:"List, print, finalize and reverse invoices."`
+	Invoice billingInvoiceCmd `cmd:"" help:"List, show, print, finalize and reverse invoices."`
 	Ledger  billingLedgerCmd  `cmd:"" help:"Show the ledger of an app, the newest entries first."`
 	Seller  billingSellerCmd  `cmd:"" help:"Show or set the seller on all invoices."`
 	Buyer   billingBuyerCmd   `cmd:"" help:"Show or set the buyer on the invoices of an app."`
+	Export  billingExportCmd  `cmd:"" help:"Show the progress of the exports of usage."`
 	Check   billingCheckCmd   `cmd:"" help:"Compute the balances of all budgets from the usage, and show those that were wrong."`
 }
 
@@ -176,6 +177,18 @@ func (cmd *billingUsageCmd) Run(ctx context.Context, c *console) error {
 	}
 	query := url.Values{"from": {cmd.From}, "to": {cmd.To}, "group_by": {cmd.GroupBy}}
 	return cmd.listBilling(ctx, c, appPath(cmd.App, "usage"), "rows", query, columns)
+}
+
+// billingExportCmd is `stoa billing export`.
+type billingExportCmd struct {
+	billingFlags `embed:""`
+}
+
+// Run prints the exports of usage.
+func (cmd *billingExportCmd) Run(ctx context.Context, c *console) error {
+	return cmd.listBilling(ctx, c, "/admin/exports", "exports", url.Values{}, []column{
+		{"NAME", "name"}, {"BATCH", "batch"}, {"PENDING", "pending"}, {"ROWS", "rows"}, {"REFUSED", "refused"}, {"UPDATED", "updated_at"}, {"LAST ERROR", "last_error"},
+	})
 }
 
 // billingLedgerCmd is `stoa billing ledger`.

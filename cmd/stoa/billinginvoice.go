@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -63,7 +65,7 @@ type billingInvoiceCmd struct {
 	List     invoiceListCmd     `cmd:"" default:"withargs" help:"List the invoices of an app, or of all apps."`
 	Show     invoiceShowCmd     `cmd:"" help:"Show an invoice as text."`
 	Print    invoicePrintCmd    `cmd:"" help:"Write an invoice as a page to print, a table, text or JSON."`
-	Finalize invoiceFinalizeCmd `cmd:"" help:"Make the draft of a month final."`
+	Finalize invoiceFinalizeCmd `cmd:"" help:"Make the draft of a month final, of an app or of all."`
 	Reverse  invoiceReverseCmd  `cmd:"" help:"Reverse a final invoice by a credit note."`
 	Reissue  invoiceReissueCmd  `cmd:"" help:"Invoice a reversed month again."`
 }
@@ -79,7 +81,7 @@ type invoiceListCmd struct {
 // Run prints invoices and credit notes, the newest first.
 func (cmd *invoiceListCmd) Run(ctx context.Context, c *console) error {
 	if cmd.App != "" && (cmd.Drafts || cmd.Month != "") {
-		return &exitError{code: exitUsage, cause: fmt.Errorf("--drafts and --month are for the list of all apps")}
+		return &exitError{code: exitUsage, cause: errors.New("--drafts and --month are for the list of all apps")}
 	}
 	query := url.Values{"month": {cmd.Month}}
 	if cmd.Drafts {
@@ -102,8 +104,8 @@ type invoiceFlags struct {
 func (f *invoiceFlags) changeInvoice(ctx context.Context, c *console, action string, body any) error {
 	path := appPath(f.App, "invoices") + "/" + url.PathEscape(f.ID) + ":" + action
 	return f.callBilling(ctx, c, http.MethodPost, path, body, func(inv map[string]any) error {
-		c.printStatus("%s %s is number %s, due %s %s", formatMember(inv, "kind"), formatMember(inv, "id"), formatMember(inv, "number"),
-			formatMember(inv, "totals.due_decimal"), formatMember(inv, "totals.currency"))
+		c.printStatus("%s %s of %s is number %s, due %s %s", formatMember(inv, "kind"), formatMember(inv, "id"), formatMember(inv, "app"),
+			formatMember(inv, "number"), formatMember(inv, "totals.due_decimal"), formatMember(inv, "totals.currency"))
 		return nil
 	})
 }
@@ -171,13 +173,51 @@ func (cmd *invoicePrintCmd) Run(ctx context.Context, c *console) error {
 
 // invoiceFinalizeCmd is `stoa billing invoice finalize`.
 type invoiceFinalizeCmd struct {
-	invoiceFlags `embed:""`
-	Force        bool `help:"Also if the month is running: the rest of its usage is on the next invoice."`
+	billingFlags `embed:""`
+	App          string `arg:"" optional:"" help:"The app's name."`
+	ID           string `arg:"" optional:"" help:"The invoice's id: its month, such as 2026-11."`
+	Month        string `placeholder:"MONTH" help:"Without an app: the drafts of this month of all apps."`
+	Force        bool   `help:"Also if the month is running: the rest of its usage is on the next invoice."`
 }
 
-// Run makes a draft final.
+// Run makes a draft final, or those of a month of all apps. A draft that cannot be made final does not stop the others.
 func (cmd *invoiceFinalizeCmd) Run(ctx context.Context, c *console) error {
-	return cmd.changeInvoice(ctx, c, "finalize", map[string]bool{"force": cmd.Force})
+	if (cmd.App == "") != (cmd.ID == "") || (cmd.App == "") == (cmd.Month == "") {
+		return &exitError{code: exitUsage, cause: errors.New("name an app and the id of its invoice, or --month for the drafts of all apps")}
+	}
+	if cmd.App != "" {
+		return cmd.finalizeInvoice(ctx, c, cmd.App, cmd.ID)
+	}
+	api, err := cmd.newAdminClient()
+	if err != nil {
+		return err
+	}
+	drafts, err := readList(ctx, api, "/admin/invoices", "invoices", url.Values{"status": {"draft"}, "month": {cmd.Month}})
+	if err != nil {
+		return err
+	}
+	failed := 0
+	for _, raw := range drafts {
+		var draft struct{ App, ID string }
+		if err := json.Unmarshal(raw, &draft); err != nil {
+			return fmt.Errorf("read the list of drafts: %w", err)
+		}
+		if err := cmd.finalizeInvoice(ctx, c, draft.App, draft.ID); err != nil {
+			failed++
+			c.printStatus("%s of %s is still a draft: %v", draft.ID, draft.App, err)
+		}
+	}
+	c.printStatus("%d of %d drafts are final", len(drafts)-failed, len(drafts))
+	if failed > 0 {
+		return &exitError{code: exitFailed}
+	}
+	return nil
+}
+
+// finalizeInvoice makes one draft final.
+func (cmd *invoiceFinalizeCmd) finalizeInvoice(ctx context.Context, c *console, app, id string) error {
+	f := invoiceFlags{cmd.billingFlags, app, id}
+	return f.changeInvoice(ctx, c, "finalize", map[string]bool{"force": cmd.Force})
 }
 
 // invoiceReverseCmd is `stoa billing invoice reverse`.
