@@ -264,6 +264,38 @@ func TestStaleTag(t *testing.T) {
 	})
 }
 
+// TestPreconditionID tries each change that an app's own developers may make with the id of an earlier app of that name.
+func TestPreconditionID(t *testing.T) {
+	t.Parallel()
+	s := tenancytest.NewService(t, dbtest.NewSQLite(t))
+	earlier := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
+	tenancytest.WantErr(t, s.DeleteApp(t.Context(), tenancytest.Actor, "acme"), nil)
+	app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme", Secrets: map[string]string{"S": "v"}})
+	p := tenancy.Precondition{ID: earlier.ID}
+	for name, do := range map[string]func() error{
+		"update": func() error {
+			_, err := s.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Precondition: p}, false)
+			return err
+		},
+		"restore": func() error {
+			_, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", 1, false, p)
+			return err
+		},
+		"store a secret":  func() error { return s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "w", p) },
+		"delete a secret": func() error { return s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "S", p) },
+	} {
+		t.Run(name, func(t *testing.T) { tenancytest.WantErr(t, do(), agentsvc.CodeNotFound) })
+	}
+	if got, err := s.LoadApp(t.Context(), "acme"); err != nil || got.Generation != app.Generation {
+		t.Errorf("the later app is at generation %d, %v, want %d", got.Generation, err, app.Generation)
+	}
+	// A dry run of a restore checks and changes nothing.
+	got, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", 1, true, tenancy.Precondition{ID: app.ID})
+	if err != nil || got.Generation != app.Generation {
+		t.Errorf("a dry run: %v, generation %d", err, got.Generation)
+	}
+}
+
 // TestWarnings checks that a dry run and a change return the warnings of the configuration.
 func TestWarnings(t *testing.T) {
 	t.Parallel()
