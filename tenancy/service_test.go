@@ -250,9 +250,13 @@ func TestStaleTag(t *testing.T) {
 				_, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", 1, false, tenancy.Precondition{IfMatch: []string{stale}})
 				return err
 			},
-			"store a secret":  func() error { return s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "w", tenancy.Precondition{IfMatch: []string{stale}}) },
-			"delete a secret": func() error { return s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "S", tenancy.Precondition{IfMatch: []string{stale}}) },
-			"delete":          func() error { return s.DeleteApp(t.Context(), tenancytest.Actor, "acme", stale) },
+			"store a secret": func() error {
+				return s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "w", tenancy.Precondition{IfMatch: []string{stale}})
+			},
+			"delete a secret": func() error {
+				return s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "S", tenancy.Precondition{IfMatch: []string{stale}})
+			},
+			"delete": func() error { return s.DeleteApp(t.Context(), tenancytest.Actor, "acme", stale) },
 		} {
 			t.Run(name, func(t *testing.T) { tenancytest.WantErr(t, do(), agentsvc.CodePrecondition) })
 		}
@@ -543,8 +547,13 @@ func TestDefault(t *testing.T) {
 			"suspend": func() error { _, err := s.SuspendApp(t.Context(), tenancytest.Actor, "default", ""); return err },
 			"resume":  func() error { _, err := s.ResumeApp(t.Context(), tenancytest.Actor, "default", ""); return err },
 			"delete":  func() error { return s.DeleteApp(t.Context(), tenancytest.Actor, "default") },
-			"restore": func() error { _, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "default", 1, false, tenancy.Precondition{}); return err },
-			"secret":  func() error { return s.Secrets.Store(t.Context(), tenancytest.Actor, "default", "S", "v", tenancy.Precondition{}) },
+			"restore": func() error {
+				_, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "default", 1, false, tenancy.Precondition{})
+				return err
+			},
+			"secret": func() error {
+				return s.Secrets.Store(t.Context(), tenancytest.Actor, "default", "S", "v", tenancy.Precondition{})
+			},
 		} {
 			t.Run(name, func(t *testing.T) { tenancytest.WantErr(t, f(), agentsvc.CodePrecondition) })
 		}

@@ -133,12 +133,17 @@ func TestSwap(t *testing.T) {
 				_, err := s.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Config: []byte(`{"n":2}`)}, false)
 				return err
 			},
-			`secret`: func() error { return s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "v", tenancy.Precondition{}) },
+			`secret`: func() error {
+				return s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "v", tenancy.Precondition{})
+			},
 			`grants`: func() error {
 				_, err := s.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Grants: grant.ParseList([]string{"command=/srv/acme"})}, false)
 				return err
 			},
-			`restore`: func() error { _, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", 1, false, tenancy.Precondition{}); return err },
+			`restore`: func() error {
+				_, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", 1, false, tenancy.Precondition{})
+				return err
+			},
 		}
 		last := old
 		for i, name := range []string{"config", "secret", "grants", "restore"} {
