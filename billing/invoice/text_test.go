@@ -33,16 +33,17 @@ replaces invoice 2026-11
 base fee of plan pro                                                   20.00 USD
 plan: input tokens                                                      1.50 USD
   2000, 1500 included, 3.00 for each 1000 beyond
-model scripted/a-model-with-a-name-that-is-longer-than-a-line- 3.200000001 USD
-of-an-invoice-in-plain-text
+model                                                            3.200000001 USD
+scripted/a-model-with-a-name-that-is-longer-than-a-line-of-an-i
+nvoice-in-plain-text
   2 model calls, 400 output tokens
-model 東京/東京 ` + "\ufffd[2J" + `                                                      100.00 JPY
+model 東京/東京 ` + "\ufffd" + `[2J                                                  100.00 JPY
 embedding scripted/e, without a price
   3 embeddings
 Credit                                                                 -2.00 USD
   welcome
 --------------------------------------------------------------------------------
-Carried from earlier invoices                                        0.000000002 USD
+Carried from earlier invoices                                    0.000000002 USD
 Carried to the next invoice                                     -0.000000003 USD
 Net                                                                    22.70 USD
 Net                                                                   100.00 JPY
