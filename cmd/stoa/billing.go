@@ -145,6 +145,9 @@ func (c *console) readObject(file string) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
+	if file == "-" {
+		file = "standard input"
+	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(text), &fields); err != nil {
 		return nil, &exitError{code: exitUsage, cause: fmt.Errorf("%s must be a JSON object: %w", file, err)}
