@@ -73,8 +73,9 @@ func (r Revisions) Restore(ctx context.Context, actor audit.Actor, app string, r
 	})
 }
 
-// Load returns the app with that id as of a revision, 0 for the current one, with its masked configuration, read through
-// the app's own handle. It does not return the default app. A revision that is not stored is [agentsvc.CodeNotFound].
+// Load returns the app with that id as of a revision, 0 for the current one, with its masked configuration, read
+// through the app's own handle. It does not return the default app. A revision that is not stored is
+// [agentsvc.CodeNotFound].
 func (r Revisions) Load(ctx context.Context, id db.ID, revision int64) (App, error) {
 	w, err := r.store.loadByID(ctx, id, revision)
 	if err != nil {

@@ -268,7 +268,8 @@ func TestStaleTag(t *testing.T) {
 	})
 }
 
-// TestPreconditionID tries each change that an app's own developers may make with the id of an earlier app of that name.
+// TestPreconditionID tries each change that an app's own developers may make with the id of an earlier app of that
+// name.
 func TestPreconditionID(t *testing.T) {
 	t.Parallel()
 	s := tenancytest.NewService(t, dbtest.NewSQLite(t))

@@ -45,9 +45,10 @@ type SchedulerOptions struct {
 	// LoadConfigured returns the schedules of an app. It returns [agentsvc.CodeNotFound] for an app that this process does
 	// not have.
 	LoadConfigured func(ctx context.Context, app db.ID) (AppSchedules, error)
-	// CheckBuild returns an error while the runtime of an app at a generation of its record is not in use, because its
-	// configuration cannot be built or is being built: the stored schedules stay as they are, and the app is asked about
-	// again after SyncInterval. Only apps that have or had schedules are asked about, the default app is not. nil = all can.
+	// CheckBuild returns an error while the runtime of an app at a generation of its record is not in use, because
+	// its configuration cannot be built or is being built: the stored schedules stay as they are, and the app is
+	// asked about again after SyncInterval. Only apps that have or had schedules are asked about, the default app is
+	// not. nil = all can.
 	CheckBuild func(ctx context.Context, app db.ID, generation int64) error
 	// StartTick starts an agent with an idempotency key that follows from the tick, so that a repetition returns the
 	// same task. After [ErrTickRefused] the tick is done. After [ErrNoSchedule], [agentsvc.CodeNotFound] or

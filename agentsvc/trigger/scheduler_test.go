@@ -368,8 +368,9 @@ func (f *fixture) setUnbuilt(app db.ID) {
 	f.unbuilt = app
 }
 
-// TestUnbuiltSchedules checks that a revision that is read but cannot be built leaves the schedules, their history and a
-// due tick alone, and that its schedules act once it can be built. Apps without schedules are not built for them.
+// TestUnbuiltSchedules checks that a revision that is read but cannot be built leaves the schedules, their history
+// and a due tick alone, and that its schedules act once it can be built. Apps without schedules are not built for
+// them.
 func TestUnbuiltSchedules(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {

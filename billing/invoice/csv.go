@@ -15,8 +15,8 @@ import (
 	"stoa/billing/spreadsheet"
 )
 
-// WriteCSV writes the invoice as CSV: one record for each line, credit use, rounding, tax and total. Amounts are decimal.
-// In each currency the records before the total sum to it.
+// WriteCSV writes the invoice as CSV: one record for each line, credit use, rounding, tax and total. Amounts are
+// decimal. In each currency the records before the total sum to it.
 func (inv Invoice) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	head := []string{"invoice", "number", "status", "app", "from", "to", "timezone"}

@@ -57,7 +57,8 @@ Payable within 14 days to the account that is named in the contract, please name
 the number of the invoice.
 `
 
-// TestInvoiceText checks that an invoice in plain text has all that the page has, in 80 columns, and no control characters.
+// TestInvoiceText checks that an invoice in plain text has all that the page has, in 80 columns, and no control
+// characters.
 func TestInvoiceText(t *testing.T) {
 	t.Parallel()
 	at := func(text string) invoice.Timestamp {

@@ -25,8 +25,8 @@ func TestPageWalks(t *testing.T) {
 	}
 }
 
-// walkPage sends the requests of a section in order. Those below /admin have the admin secret, the others the token that
-// an answer returned last. Days of 2026-11 stand for those of the present month.
+// walkPage sends the requests of a section in order. Those below /admin have the admin secret, the others the token
+// that an answer returned last. Days of 2026-11 stand for those of the present month.
 func walkPage(t *testing.T, file, section string) {
 	page, err := os.ReadFile(file)
 	if err != nil {

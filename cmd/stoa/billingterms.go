@@ -59,8 +59,8 @@ func (f *fileFlags) sendFile(ctx context.Context, c *console, method, path, name
 	return f.sendBody(ctx, c, method, path, body, name, did)
 }
 
-// sendBody sends body and reports the member name of the answer, with its amount of money: one that was given in the wrong
-// unit is then seen at once.
+// sendBody sends body and reports the member name of the answer, with its amount of money: one that was given in the
+// wrong unit is then seen at once.
 func (f *billingFlags) sendBody(ctx context.Context, c *console, method, path string, body any, name, did string) error {
 	return f.callBilling(ctx, c, method, path, body, func(answer map[string]any) error {
 		line := formatMember(answer, name) + " " + did

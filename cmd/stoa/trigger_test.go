@@ -173,8 +173,9 @@ func TestScheduleOutlivesBrokenRevision(t *testing.T) {
 	})
 }
 
-// TestScheduleOutlivesUnbuiltRevision checks that a revision that is read but cannot be built, because the folder of a tool
-// is gone, leaves the schedule of the one before and its history alone, and that it acts when the folder is back.
+// TestScheduleOutlivesUnbuiltRevision checks that a revision that is read but cannot be built, because the folder of
+// a tool is gone, leaves the schedule of the one before and its history alone, and that it acts when the folder is
+// back.
 func TestScheduleOutlivesUnbuiltRevision(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {

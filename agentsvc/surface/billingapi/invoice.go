@@ -235,8 +235,8 @@ func negotiateInvoice(r *http.Request) (id, mediaType string) {
 	return id, invoiceMediaTypes[".json"]
 }
 
-// writeInvoice writes an invoice. Forms other than JSON are rendered into memory first, so that a failure is still an HTTP
-// error. The Content-Security-Policy keeps text from customers in the HTML from loading or running anything.
+// writeInvoice writes an invoice. Forms other than JSON are rendered into memory first, so that a failure is still an
+// HTTP error. The Content-Security-Policy keeps text from customers in the HTML from loading or running anything.
 func writeInvoice(w http.ResponseWriter, inv invoice.Invoice, mediaType string) error {
 	// Without a suffix in the path the representation depends on Accept.
 	w.Header().Add("Vary", "Accept")

@@ -17,8 +17,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// configHandler serves an app's own configuration and its secrets. It is read-only and used by value. Grants, plan and limits belong to
-// the operator: no request here can change them.
+// configHandler serves an app's own configuration and its secrets. It is read-only and used by value. Grants, plan
+// and limits belong to the operator: no request here can change them.
 type configHandler struct {
 	apps *tenancy.Service
 	// turns bounds the processors that tenants' configurations take: parsing and checking a large one takes a second, and

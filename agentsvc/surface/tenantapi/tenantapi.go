@@ -1,5 +1,6 @@
-// Package tenantapi implements the endpoints of an app's users, developers and operators about the app's data: the tasks
-// of all agents, decisions on tool calls, checkpoints, notifications, memories, credentials, the configuration and its secrets.
+// Package tenantapi implements the endpoints of an app's users, developers and operators about the app's data: the
+// tasks of all agents, decisions on tool calls, checkpoints, notifications, memories, credentials, the configuration
+// and its secrets.
 //
 // [Routes] is the table of endpoints. Package surface resolves the app from the caller's credential, and the handler
 // asks [surface.Request] which tasks or users the caller may act on. Request and response types are in wire.go.

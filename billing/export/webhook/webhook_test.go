@@ -69,7 +69,8 @@ func TestExportWebhook(t *testing.T) {
 	}
 }
 
-// TestNoticeInMoney checks that a notice about a budget in money has its amounts as decimals as well, and one about calls has not.
+// TestNoticeInMoney checks that a notice about a budget in money has its amounts as decimals as well, and one about
+// calls has not.
 func TestNoticeInMoney(t *testing.T) {
 	t.Parallel()
 	var data map[string]any

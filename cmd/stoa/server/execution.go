@@ -218,8 +218,8 @@ func (e *Execution) runDispatchers(ctx context.Context) error {
 	return g.Wait()
 }
 
-// checkBuild returns an error unless the runtime of an app is that of its record at a generation: while a revision cannot
-// be built, the runtime of the one before stays in use. A suspended app has no runtime and needs none.
+// checkBuild returns an error unless the runtime of an app is that of its record at a generation: while a revision
+// cannot be built, the runtime of the one before stays in use. A suspended app has no runtime and needs none.
 func (e *Execution) checkBuild(ctx context.Context, id db.ID, generation int64) error {
 	_, of, release, err := e.Runtimes.Acquire(ctx, id)
 	release()
