@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/keyring"
 	"stoa/tenancy/tenancytest"
 )
 
@@ -430,6 +432,38 @@ func TestChainUnderAnotherMasterKey(t *testing.T) {
 		}
 		if flaws, _ := verifyTrail(t, s, ""); len(flaws) == 0 {
 			t.Error("the old key verifies what it has not sealed")
+		}
+	})
+}
+
+// TestChainWithoutItsMasterKey continues and inspects chains in a process that lacks the master key of their heads: it
+// reports the key and no tampering.
+func TestChainWithoutItsMasterKey(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		keys, both := tenancytest.NewKeyring(t, tenancytest.MasterKey), tenancytest.NewKeyring(t, bytes.Repeat([]byte{8}, 32), tenancytest.MasterKey)
+		var log bytes.Buffer
+		former := audit.New(d, keys, slog.New(slog.NewTextHandler(&log, nil)))
+		acme := tenancytest.CreateApp(t, tenancytest.NewService(t, d), tenancy.Draft{Name: "acme"})
+		for _, do := range []func(context.Context) error{former.Seal, audit.New(d, both, nil).Reseal} {
+			if err := do(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := former.Record(t.Context(), audit.Entry{Action: "price.create", AppID: acme.ID}); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := former.Seal(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := strings.Count(log.String(), "lacks the master key with the id "+both.CurrentKeyID()); n != 1 || strings.Contains(log.String(), "tampered with") {
+			t.Errorf("the log names the key %d times, want 1:\n%s", n, log.String())
+		}
+		found, err := audit.NewInspector(former, nil).InspectChains(t.Context(), true)
+		if !errors.Is(err, keyring.ErrKeyMissing) || len(found) > 0 {
+			t.Errorf("an inspection found %v, %v, want the missing key", found, err)
 		}
 	})
 }

@@ -154,7 +154,8 @@ func (not *Notifier) composeMessage(ctx context.Context, format Format, r receiv
 	}
 	a, err := not.OpenAddress(t.Owner, r)
 	if err != nil {
-		return nil, &deliveryError{reason: "its address is encrypted under a master key that this process does not have", isPermanent: true}
+		// Another process may have the key.
+		return nil, &deliveryError{reason: "its address is encrypted under a master key that this process does not have", isPermanent: !errors.Is(err, keyring.ErrKeyMissing)}
 	}
 	body, err := format.EncodeBody(t, ev)
 	return &outgoingMessage{Address: a, contentType: jsonContentType, body: body}, err

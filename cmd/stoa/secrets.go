@@ -30,7 +30,7 @@ func (cmd *secretsStatusCmd) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	defer func() { _ = d.Close() }()
-	keys, err := server.OpenKeyring(d.Engine(), url)
+	keys, err := server.OpenKeyring(ctx, d, url)
 	if err != nil {
 		return err
 	}

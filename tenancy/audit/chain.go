@@ -38,14 +38,13 @@ const allChains = "*"
 // errChainBroken reports that the head of a chain, or the entry that it names, is not what this platform stored.
 var errChainBroken = errors.New("the end of the chain is not as it was sealed")
 
-// chains appends entries to the hash chains and seals their heads. Its fields are read-only, except broken.
+// chains appends entries to the hash chains and seals their heads. Its fields are read-only, except skipped.
 type chains struct {
 	db   *db.Handle
 	keys *keyring.Keyring
 	log  *slog.Logger
-	// broken holds the ids of chains whose tampering was logged already, as chain to true, so that each is logged once
-	// per process.
-	broken sync.Map
+	// skipped holds what skipUnusable has logged, as chain and text to true, so that each is logged once per process.
+	skipped sync.Map
 }
 
 // ComputeHash returns the hash of e after an entry with the hash prev: the SHA-256, in hex, of the canonical form. That
@@ -76,7 +75,8 @@ func decodeDetail(raw []byte) (detail map[string]any, err error) {
 }
 
 // sealAll appends every committed entry to its chain, ordered by time. A chain that was tampered with is not
-// continued, so that the evidence stays for a verification, and the log reports it once. Entries with seq 0 are found
+// continued, so that the evidence stays for a verification, and neither is one that is sealed with a master key that this
+// process lacks; the log reports both once. Entries with seq 0 are found
 // through the partial index audit_loose; first selects the platform's chain as well, whose id is "".
 func (c *chains) sealAll(ctx context.Context) error {
 	for after, first := "", true; ; first = false {
@@ -92,9 +92,7 @@ func (c *chains) sealAll(ctx context.Context) error {
 			return fmt.Errorf("look for audit entries to seal: %w", err)
 		}
 		for _, id := range found {
-			if err := c.sealChain(ctx, id); errors.Is(err, errChainBroken) {
-				c.logTampering(ctx, id)
-			} else if err != nil {
+			if err := c.skipUnusable(ctx, id, c.sealChain(ctx, id)); err != nil {
 				return err
 			}
 			after = id
@@ -105,11 +103,22 @@ func (c *chains) sealAll(ctx context.Context) error {
 	}
 }
 
-// logTampering logs, once per chain and process, that the chain is not continued.
-func (c *chains) logTampering(ctx context.Context, chain string) {
-	if _, reported := c.broken.LoadOrStore(chain, true); !reported {
-		c.log.ErrorContext(ctx, "a chain of the audit trail was tampered with and is not continued: run stoa audit verify", "app", chain)
+// skipUnusable returns err, which appending to a chain returned, unless the chain cannot be continued by this process:
+// then it logs why, once per reason, chain and process.
+func (c *chains) skipUnusable(ctx context.Context, chain string, err error) error {
+	var text string
+	switch {
+	case errors.Is(err, errChainBroken):
+		err, text = errChainBroken, "a chain of the audit trail was tampered with and is not continued: run stoa audit verify"
+	case errors.Is(err, keyring.ErrKeyMissing):
+		text = "a chain of the audit trail is not continued by this process, which lacks a master key: run stoa secrets status"
+	default:
+		return err
 	}
+	if _, reported := c.skipped.LoadOrStore(chain+"\n"+text, true); !reported {
+		c.log.ErrorContext(ctx, text, "app", chain, "error", err)
+	}
+	return nil
 }
 
 // sealChain appends the entries of one chain, in transactions of at most sealBatchSize entries.
@@ -174,21 +183,31 @@ type chainHead struct {
 	seq   int64
 	hash  string
 	seal  []byte
+	// masterKey is the id of the master key that encrypted the seal, as the row names it.
+	masterKey string
 }
 
 // sealedContent is the plaintext of the seal, sealScope the scope that binds it to the chain.
 func (h chainHead) sealedContent() []byte { return fmt.Appendf(nil, "%d %s", h.seq, h.hash) }
 func (h chainHead) sealScope() string     { return "audit " + h.chain }
 
-// isGenuine reports whether the seal is valid and covers the number and the hash of the head.
-func (c *chains) isGenuine(h chainHead) bool {
+// checkSeal returns errChainBroken if the seal is not valid or does not cover the number and the hash of the head, and
+// [keyring.ErrKeyMissing] if this process cannot know that. It believes the row's master key and not the id in the seal:
+// a row that names an unknown key makes the process not ready, which no one overlooks.
+func (c *chains) checkSeal(h chainHead) error {
 	plain, err := c.keys.OpenValue(h.sealScope(), "head", h.seal)
-	return err == nil && bytes.Equal(plain, h.sealedContent())
+	switch {
+	case err == nil && bytes.Equal(plain, h.sealedContent()):
+		return nil
+	case h.seal != nil && !c.keys.HasKey(h.masterKey):
+		return fmt.Errorf("%w %s", keyring.ErrKeyMissing, h.masterKey)
+	}
+	return errChainBroken
 }
 
 // lockHead returns the head of a chain and locks its row until tx ends, which excludes other processes from the chain.
 // A missing head is created. The UPDATE that changes nothing takes the lock on both engines, where SQLite has no SELECT
-// ... FOR UPDATE. It returns errChainBroken if the seal is not valid.
+// ... FOR UPDATE. It returns the error of checkSeal.
 func (c *chains) lockHead(ctx context.Context, tx *db.Tx, chain string) (chainHead, error) {
 	h := chainHead{chain: chain}
 	seal, err := c.keys.SealValue(h.sealScope(), "head", h.sealedContent())
@@ -201,13 +220,13 @@ func (c *chains) lockHead(ctx context.Context, tx *db.Tx, chain string) (chainHe
 		return h, err
 	}
 	// The row exists now, created here or by another transaction, for whose end the INSERT has waited.
-	err = tx.Query(ctx, func(row db.Row) error { return row.Scan(&h.seq, &h.hash, &h.seal) },
-		`UPDATE audit_head SET seq = seq WHERE app_id = $1 RETURNING seq, hash, seal`, chain)
+	err = tx.Query(ctx, func(row db.Row) error { return row.Scan(&h.seq, &h.hash, &h.seal, &h.masterKey) },
+		`UPDATE audit_head SET seq = seq WHERE app_id = $1 RETURNING seq, hash, seal, master_key`, chain)
 	switch {
 	case err != nil:
 		return h, err
-	case !c.isGenuine(h):
-		return h, errChainBroken
+	case c.checkSeal(h) != nil:
+		return h, c.checkSeal(h)
 	// This transaction created the head, so the number of chains grows.
 	case n == 1 && chain != allChains:
 		return h, c.countNewChain(ctx, tx, chain)
@@ -267,9 +286,7 @@ func (c *chains) resealHeads(ctx context.Context) error {
 			}
 			return c.storeHead(ctx, tx, h)
 		})
-		if errors.Is(err, errChainBroken) {
-			c.logTampering(ctx, id)
-		} else if err != nil {
+		if err := c.skipUnusable(ctx, id, err); err != nil {
 			return fmt.Errorf("reseal the head of the audit trail of %q: %w", id, err)
 		}
 	}

@@ -128,7 +128,7 @@ func (t *Trail) exportChains(ctx context.Context, f Filter, yield func(Line, err
 		if err != nil {
 			return err
 		}
-		end.Chains, end.Sealed = all.seq, t.chains.isGenuine(all) || all.seal == nil && end.Chains == 0
+		end.Chains, end.Sealed = all.seq, t.chains.checkSeal(all) == nil || all.seal == nil && end.Chains == 0
 	}
 	yield(Line{End: &end}, nil)
 	return nil
@@ -167,7 +167,7 @@ func (t *Trail) exportChain(ctx context.Context, chain string, f Filter, part bo
 			again = len(entries) == 0
 			continue // the chain has grown since
 		}
-		reported.Entries, reported.Hash, reported.Sealed = h.seq, h.hash, t.chains.isGenuine(h)
+		reported.Entries, reported.Hash, reported.Sealed = h.seq, h.hash, t.chains.checkSeal(h) == nil
 		return yield(Line{Head: &reported}, nil), nil
 	}
 }
@@ -184,7 +184,7 @@ func (t *Trail) readChainEntries(ctx context.Context, chain string, f Filter, af
 func (c *chains) readHead(ctx context.Context, chain string) (chainHead, error) {
 	h := chainHead{chain: chain}
 	var b db.Batch
-	b.Query(func(row db.Row) error { return row.Scan(&h.seq, &h.hash, &h.seal) }, `SELECT seq, hash, seal FROM audit_head WHERE app_id = $1`, chain)
+	b.Query(func(row db.Row) error { return row.Scan(&h.seq, &h.hash, &h.seal, &h.masterKey) }, `SELECT seq, hash, seal, master_key FROM audit_head WHERE app_id = $1`, chain)
 	return h, c.db.Do(ctx, &b)
 }
 

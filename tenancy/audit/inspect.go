@@ -2,10 +2,12 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"stoa/tenancy/db"
+	"stoa/tenancy/keyring"
 )
 
 // Timing of the inspection: how often the process with the lease inspects new entries, how often it reads every entry
@@ -88,6 +90,10 @@ func (i *Inspector) InspectIfLeader(ctx context.Context) error {
 		i.fullInspectedAt = time.Now()
 	}
 	found, err := i.InspectChains(ctx, full)
+	if errors.Is(err, keyring.ErrKeyMissing) {
+		// Another process may have the key.
+		err = errors.Join(err, i.lease.Release(ctx))
+	}
 	for _, f := range found {
 		i.trail.chains.log.Error("the audit trail is not as it was written: run stoa audit verify", "app", f.App, "app_id", f.AppID, "entry", f.Seq, "id", f.ID, "flaw", f.Text)
 	}
@@ -157,10 +163,10 @@ func (i *Inspector) readHeads(ctx context.Context, after string, first bool) (he
 	var b db.Batch
 	b.Query(func(row db.Row) error {
 		var h countedHead
-		err := row.Scan(&h.chain, &h.seq, &h.hash, &h.seal, &h.entries)
+		err := row.Scan(&h.chain, &h.seq, &h.hash, &h.seal, &h.masterKey, &h.entries)
 		heads = append(heads, h)
 		return err
-	}, `SELECT h.app_id, h.seq, h.hash, h.seal, (SELECT COUNT(*) FROM audit a WHERE a.app_id = h.app_id AND a.seq > 0)
+	}, `SELECT h.app_id, h.seq, h.hash, h.seal, h.master_key, (SELECT COUNT(*) FROM audit a WHERE a.app_id = h.app_id AND a.seq > 0)
 		FROM audit_head h WHERE h.app_id <> '*' AND (h.app_id > $1 OR $2) ORDER BY h.app_id LIMIT $3`, after, first, inspectionBatchSize)
 	if err := i.trail.db.Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read the heads of the audit trail: %w", err)
@@ -182,6 +188,10 @@ func (i *Inspector) inspectChain(ctx context.Context, h countedHead) (out Result
 // verifySince verifies a chain from a position on. The last entry before the position is read again, which shows a
 // changed or replaced one. It starts from the beginning if the number of entries does not fit the head.
 func (i *Inspector) verifySince(ctx context.Context, h countedHead, from chainPosition) (out Result, read int, err error) {
+	sealed := i.trail.chains.checkSeal(h.chainHead)
+	if errors.Is(sealed, keyring.ErrKeyMissing) {
+		return out, 0, fmt.Errorf("inspect the audit trail of %q: %w", h.chain, sealed)
+	}
 	if h.entries-from.entries != h.seq-from.seq || h.entries != h.seq {
 		from = chainPosition{}
 	}
@@ -203,7 +213,7 @@ func (i *Inspector) verifySince(ctx context.Context, h countedHead, from chainPo
 			read++
 		}
 	}
-	v.verifyHead(&Head{AppID: db.ID(h.chain), Entries: h.seq, Hash: h.hash, Sealed: i.trail.chains.isGenuine(h.chainHead)})
+	v.verifyHead(&Head{AppID: db.ID(h.chain), Entries: h.seq, Hash: h.hash, Sealed: sealed == nil})
 	if h.entries > h.seq {
 		out.addFlaw(nil, "there are entries after its end, which is at %d", h.seq)
 	}
@@ -218,14 +228,17 @@ func (i *Inspector) verifyChainCount(ctx context.Context) (Result, error) {
 	var chains int64
 	var b db.Batch
 	b.Query(func(row db.Row) error { return row.Scan(&chains) }, `SELECT COUNT(*) FROM audit_head WHERE app_id <> '*'`)
-	b.Query(func(row db.Row) error { return row.Scan(&h.seq, &h.hash, &h.seal, &chains) },
-		`SELECT h.seq, h.hash, h.seal, (SELECT COUNT(*) FROM audit_head WHERE app_id <> '*') FROM audit_head h WHERE h.app_id = '*'`)
+	b.Query(func(row db.Row) error { return row.Scan(&h.seq, &h.hash, &h.seal, &h.masterKey, &chains) },
+		`SELECT h.seq, h.hash, h.seal, h.master_key, (SELECT COUNT(*) FROM audit_head WHERE app_id <> '*') FROM audit_head h WHERE h.app_id = '*'`)
 	if err := i.trail.db.Do(ctx, &b); err != nil {
 		return v, fmt.Errorf("count the chains of the audit trail: %w", err)
 	}
+	sealed := i.trail.chains.checkSeal(h)
 	switch {
 	case h.seal == nil && chains == 0:
-	case !i.trail.chains.isGenuine(h):
+	case errors.Is(sealed, keyring.ErrKeyMissing):
+		return v, fmt.Errorf("inspect the number of the audit trail's chains: %w", sealed)
+	case sealed != nil:
 		v.addFlaw(nil, "the number of its chains is not as this platform sealed it")
 	case h.seq != chains:
 		v.addFlaw(nil, "there are %d chains and should be %d", chains, h.seq)

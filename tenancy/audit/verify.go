@@ -132,7 +132,7 @@ func (v *Verifier) verifyHead(h *Head) {
 	now := v.currentChain(string(h.AppID))
 	switch {
 	case !h.Sealed:
-		now.addFlaw(nil, "its head is missing, or not as this platform sealed it")
+		now.addFlaw(nil, "its head is missing, or not as this platform sealed it; if stoa secrets status counts rows under an unknown master key, the server lacks that key")
 	case h.Entries > v.seq:
 		now.addFlaw(nil, "its last entries are missing: %d to %d", v.seq+1, h.Entries)
 	case h.Entries < v.seq:

@@ -15,9 +15,12 @@ import (
 	"slices"
 )
 
-// errCannotOpen reports that a ciphertext is damaged, belongs to another scope or field, or needs a master key that is
-// not configured. The cases are not distinguished where decryption cannot distinguish them.
+// errCannotOpen reports that a ciphertext is damaged or belongs to another scope or field. The cases are not
+// distinguished where decryption cannot distinguish them.
 var errCannotOpen = errors.New("the sealed value cannot be opened with the master keys at hand")
+
+// ErrKeyMissing reports that a ciphertext needs a master key that this process does not have.
+var ErrKeyMissing = errors.New("this process lacks the master key with the id")
 
 const (
 	// The sizes of AES-256-GCM keys, nonces and tags, in bytes.
@@ -50,8 +53,8 @@ type master struct {
 }
 
 // New returns a keyring over master keys of 32 bytes each. The first one encrypts, all of them decrypt: to rotate, put
-// the new key first and keep the former one until the background work of package tenancy has wrapped every data key
-// anew.
+// the new key second in every process, then first, and keep the former one until the background work of package
+// tenancy has wrapped every data key anew.
 func New(masters ...[]byte) (*Keyring, error) {
 	if len(masters) == 0 {
 		return nil, errors.New("no master key")
@@ -113,6 +116,11 @@ func (k *Keyring) FormerKeyIDs() []string {
 	return ids
 }
 
+// HasKey reports whether a master key has the id, which is in hex as in columns named master_key.
+func (k *Keyring) HasKey(id string) bool {
+	return id == k.CurrentKeyID() || slices.Contains(k.FormerKeyIDs(), id)
+}
+
 // DeriveKeys returns a key of 32 bytes for a purpose from each master key, in their order. Every process with the
 // master keys derives the same ones; a derived key reveals neither the master key nor the keys of other purposes.
 func (k *Keyring) DeriveKeys(purpose string) ([][]byte, error) {
@@ -159,7 +167,7 @@ func (k *Keyring) unwrapKey(scope string, wrapped []byte) ([]byte, error) {
 			return openField(m.wrap, wrapped[keyIDSize:], "key", scope)
 		}
 	}
-	return nil, fmt.Errorf("%w: master key %x is missing", errCannotOpen, wrapped[:keyIDSize])
+	return nil, fmt.Errorf("%w %x", ErrKeyMissing, wrapped[:keyIDSize])
 }
 
 // NewFieldCipher returns the cipher for values under a wrapped data key of scope.

@@ -38,7 +38,8 @@ type Options struct {
 	// place before the call: after it, no call of Acquire returns a value of an app that was reported suspended or
 	// deleted.
 	OnChange func(tenancy.App)
-	// OnBuild is called after each build with its duration, including reading the app. It may be nil.
+	// OnBuild is called after each build with its duration, including reading the app, and with the error of an app that
+	// cannot be read. It may be nil.
 	OnBuild func(took time.Duration, err error)
 	// OnEvict is called when an entry with a value is removed because it was idle or the cache was full. It may be nil.
 	OnEvict func()

@@ -1,6 +1,7 @@
 package runtimecache_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/grant"
+	"stoa/tenancy/keyring"
 	"stoa/tenancy/runtimecache"
 	"stoa/tenancy/tenancytest"
 )
@@ -384,6 +386,27 @@ func TestSlowChange(t *testing.T) {
 			if took := time.Since(start); err != nil || config != want.config && took < time.Second || took > want.took {
 				t.Errorf("got %s after %v, %v, want %s after %v", config, took, err, want.config, want.took)
 			}
+		}
+	})
+}
+
+// TestUnreadableAppIsCounted loads an app whose master key is missing: the hook that counts loads gets the failure.
+func TestUnreadableAppIsCounted(t *testing.T) {
+	inSynctest(t, func(t *testing.T, s *tenancy.Service, d *db.DB) {
+		app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
+		other := tenancy.New(d, tenancytest.NewKeyring(t, bytes.Repeat([]byte{9}, 32)), tenancytest.NewBus(), tenancytest.NewOptions())
+		var failed atomic.Int64
+		l := newTestCache(t, other, nil, runtimecache.Options{OnBuild: func(_ time.Duration, err error) {
+			if err != nil {
+				failed.Add(1)
+			}
+		}})
+		if _, err := acquireConfig(t, l, app.ID); !errors.Is(err, keyring.ErrKeyMissing) || failed.Load() != 1 {
+			t.Errorf("got %v and %d failed loads, want the missing key and 1", err, failed.Load())
+		}
+		tenancytest.WantErr(t, func() error { _, err := acquireConfig(t, l, "nobody"); return err }(), agentsvc.CodeNotFound)
+		if failed.Load() != 1 {
+			t.Errorf("an app that does not exist is counted: %d", failed.Load())
 		}
 	})
 }

@@ -118,6 +118,7 @@ func (c *Cache[T]) loadInstance(ctx context.Context, s *cacheEntry[T]) (next *in
 		}
 		return nil, changed, err
 	case err != nil:
+		c.options.OnBuild(time.Since(began), err)
 		return nil, nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	app := &snap.App

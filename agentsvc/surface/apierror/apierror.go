@@ -19,6 +19,7 @@ import (
 	"stoa/agentsvc/task"
 	"stoa/ratelimit"
 	"stoa/tenancy/db"
+	"stoa/tenancy/keyring"
 )
 
 // Errors that routes of any protocol may return.
@@ -51,6 +52,8 @@ func NewNotReadyError(cause error) error {
 	switch {
 	case errors.Is(cause, db.ErrDiskFull):
 		reason = db.ErrDiskFull.Error()
+	case errors.Is(cause, keyring.ErrKeyMissing):
+		reason = "it lacks a master key that the database needs, its log names it"
 	case IsUnavailable(cause):
 		reason = db.ErrUnreachable.Error()
 	}
@@ -71,6 +74,7 @@ func NewTooManyError(what string, allowed int) error {
 const (
 	TextInternal    = "internal error; the operator finds it in the log by its request_id"
 	textDiskFull    = "the disk of the server's database is full: the operator has to make space"
+	textKeyMissing  = "this process lacks a master key that the database needs: the operator finds its id in the log"
 	textUnavailable = "the service cannot answer at present, try again shortly"
 )
 
@@ -94,7 +98,7 @@ type Response struct {
 	CredentialShown bool
 }
 
-// Classify returns the response for err: of a full disk, else of the first [*agentsvc.Error] in its chain, else of an invalid configuration,
+// Classify returns the response for err: of a full disk or a missing master key, else of the first [*agentsvc.Error] in its chain, else of an invalid configuration,
 // else "unavailable" if a dependency did not answer, else "internal" with a fixed text, so that nothing internal reaches
 // the caller.
 func Classify(err error) Response {
@@ -104,6 +108,8 @@ func Classify(err error) Response {
 	// Before the errors of the domain: a store may have joined a more general one.
 	case errors.Is(err, db.ErrDiskFull) && !errors.Is(err, ErrNotReady):
 		e = &agentsvc.Error{Code: agentsvc.CodeUnavailable, Message: textDiskFull}
+	case errors.Is(err, keyring.ErrKeyMissing) && !errors.Is(err, ErrNotReady):
+		e = &agentsvc.Error{Code: agentsvc.CodeUnavailable, Message: textKeyMissing}
 	case errors.As(err, &e):
 	case errors.As(err, &invalidConfig):
 		v := newResponse(&agentsvc.Error{Code: agentsvc.CodeInvalid, Message: "the configuration is not valid"})

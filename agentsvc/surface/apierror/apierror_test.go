@@ -25,6 +25,7 @@ import (
 	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
+	"stoa/tenancy/keyring"
 	"stoa/tenancy/router"
 )
 
@@ -59,6 +60,8 @@ func TestClassifyError(t *testing.T) {
 		{"disk full", errors.Join(agentsvc.ErrOverloaded, db.ErrDiskFull), Unavailable, 503, -32603, "the disk of the server's database is full: the operator has to make space", time.Second},
 		{"not ready, the disk is full", NewNotReadyError(fmt.Errorf("ping: %w", db.ErrDiskFull)), Unavailable, 503, -32603, "the service is not ready: the disk of the database is full", time.Second},
 		{"not ready, no database", NewNotReadyError(refused), Unavailable, 503, -32603, "the service is not ready: the database does not answer", time.Second},
+		{"not ready, a key is missing", NewNotReadyError(fmt.Errorf("%w 1f", keyring.ErrKeyMissing)), Unavailable, 503, -32603, "the service is not ready: it lacks a master key that the database needs, its log names it", time.Second},
+		{"a key is missing", fmt.Errorf("load app: %w", fmt.Errorf("%w 1f", keyring.ErrKeyMissing)), Unavailable, 503, -32603, "this process lacks a master key that the database needs: the operator finds its id in the log", time.Second},
 		{"not ready, it stops", NewNotReadyError(errors.New("stopping")), Unavailable, 503, -32603, "the service is not ready: it is stopping", time.Second},
 		{"stopping", agentsvc.ErrStopping, Unavailable, 503, -32603, agentsvc.ErrStopping.Error(), time.Second},
 		{"same id, other body", task.ErrConflict, InvalidArgument, 422, -32602, "a message with this id and another body was sent before", 0},

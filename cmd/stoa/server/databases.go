@@ -27,6 +27,8 @@ type Storage struct {
 	secrets processSecrets
 	// keyring has the master keys. They wrap the data keys of apps, with which everything secret is encrypted.
 	keyring *keyring.Keyring
+	// keyWatch makes the process not ready while rows need a master key that it lacks.
+	keyWatch *keyWatch
 	// Quota bounds what an app stores in DB.
 	Quota    *quota.Quota
 	inMemory *runtime.InMemoryDB
@@ -50,13 +52,17 @@ func openStorage(ctx context.Context, o Options, t telemetry, c *closers) (s Sto
 		return s, fmt.Errorf("--role %s needs PostgreSQL: the one process on a SQLite file does everything", o.Settings.Role)
 	}
 	// On SQLite this creates the secrets file next to the database if secrets are missing.
-	if s.secrets, err = loadSecrets(s.DB.Engine(), o.Settings.Database.URL); err != nil {
+	if s.secrets, err = loadSecrets(ctx, s.DB, o.Settings.Database.URL); err != nil {
 		return s, err
 	}
 	if s.keyring, err = s.secrets.openKeyring(); err != nil {
 		return s, err
 	}
 	if err := prepareSchema(ctx, s.DB, o.Settings.Database); err != nil {
+		return s, err
+	}
+	s.keyWatch = &keyWatch{db: s.DB, keys: s.keyring, source: s.secrets.masterKeySource, log: o.Log}
+	if err := s.keyWatch.check(ctx); err != nil {
 		return s, err
 	}
 	s.Quota = quota.New(s.DB, quota.Options{

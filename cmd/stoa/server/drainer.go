@@ -29,7 +29,7 @@ type drainer struct {
 // newDrainer returns a drainer whose clock starts now.
 func newDrainer() *drainer { return &drainer{startedAt: time.Now()} }
 
-// checkReady returns an error while the process is stopping. It is the readiness check behind /ready and gRPC health.
+// checkReady returns an error while the process is stopping; see [Server.checkReady].
 func (d *drainer) checkReady(context.Context) error {
 	d.probed.Store(true)
 	if d.stopping.Load() {

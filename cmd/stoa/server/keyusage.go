@@ -11,9 +11,12 @@ import (
 
 // sealedColumns are the columns that name the master key of each row, by table. [TestSealedColumns] compares them with
 // the schema.
-var sealedColumns = []struct{ table, column string }{
+var sealedColumns = []sealedColumn{
 	{"app", "master_key"}, {"audit_head", "master_key"}, {"credential", "master_key"}, {"receiver", "master_key"}, {"signing_key", "master"},
 }
+
+// sealedColumn is a column with the id of the master key that encrypts its row.
+type sealedColumn struct{ table, column string }
 
 // KeyUsage is how many rows of a table are encrypted with which master key.
 type KeyUsage struct {
@@ -53,8 +56,9 @@ func CountKeyUsage(ctx context.Context, d *db.DB, keys *keyring.Keyring) ([]KeyU
 }
 
 // OpenKeyring returns the keyring of the master keys that the environment has, or the file next to a SQLite database.
-func OpenKeyring(engine db.Engine, database string) (*keyring.Keyring, error) {
-	s, err := loadSecrets(engine, database)
+// It returns an error, and generates none, if d has rows under a master key and there is no key.
+func OpenKeyring(ctx context.Context, d *db.DB, database string) (*keyring.Keyring, error) {
+	s, err := loadSecrets(ctx, d, database)
 	if err != nil {
 		return nil, err
 	}

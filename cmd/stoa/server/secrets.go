@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
@@ -32,13 +33,16 @@ type processSecrets struct {
 	metricsToken string
 	// path is the file that contains the first two, "" if they came from the environment.
 	path string
+	// masterKeySource is where the master keys came from, for messages: the variable, or its line in the file at path.
+	masterKeySource string
 }
 
 // loadSecrets reads the secrets of the process. On SQLite it generates a missing admin secret or master key and
-// stores it in a file next to the database, readable by its owner only. On PostgreSQL a missing one is an error,
-// because all processes on the database must have the same.
-func loadSecrets(engine db.Engine, database string) (processSecrets, error) {
-	var s processSecrets
+// stores it in a file next to the database, readable by its owner only; if d has rows under a master key, a missing one
+// is an error, because a new one would not decrypt them. On PostgreSQL a missing secret is an error, because all
+// processes on the database must have the same.
+func loadSecrets(ctx context.Context, d *db.DB, database string) (processSecrets, error) {
+	s := processSecrets{masterKeySource: MasterKeyName}
 	var errs [3]error
 	s.adminSecret, errs[0] = readSecret(AdminSecretName)
 	s.masterKeys, errs[1] = readSecret(MasterKeyName)
@@ -50,16 +54,36 @@ func loadSecrets(engine db.Engine, database string) (processSecrets, error) {
 	if s.adminSecret != "" && s.masterKeys != "" {
 		return s, nil
 	}
-	if engine == db.Postgres {
+	if d.Engine() == db.Postgres {
 		return s, fmt.Errorf("on PostgreSQL %s and %s must be set, or %s_FILE and %s_FILE: every process of the fleet shares them; "+
 			"make them with: openssl rand -base64 32", AdminSecretName, MasterKeyName, AdminSecretName, MasterKeyName)
 	}
-	return s, s.fillFromFile(SecretsFile(database))
+	path := SecretsFile(database)
+	if s.masterKeys == "" {
+		s.masterKeySource = MasterKeyName + " in " + path
+	}
+	return s, s.fillFromFile(path, func() error { return checkNothingSealed(ctx, d, path) })
+}
+
+// checkNothingSealed returns an error if the SQLite database d has rows under a master key. Every server on it has
+// stored a signing key, the first when it was started first.
+func checkNothingSealed(ctx context.Context, d *db.DB, path string) error {
+	used := false
+	for _, query := range []string{`SELECT 1 FROM sqlite_master WHERE name = 'signing_key'`, `SELECT 1 FROM signing_key LIMIT 1`} {
+		used = false
+		var b db.Batch
+		b.Query(func(db.Row) error { used = true; return nil }, query)
+		if err := d.Platform().Do(ctx, &b); err != nil || !used {
+			return err
+		}
+	}
+	return fmt.Errorf("the database has data, but there is no %s with its master key: restore %s too, or set %s to the key that encrypted it",
+		filepath.Base(path), path, MasterKeyName)
 }
 
 // fillFromFile sets the secrets that are missing from the file at path. It generates those that the file lacks and
-// adds them to it, so that they are the same after a restart.
-func (s *processSecrets) fillFromFile(path string) error {
+// adds them to it, so that they are the same after a restart. It generates a master key only if mayGenerate returns nil.
+func (s *processSecrets) fillFromFile(path string, mayGenerate func() error) error {
 	raw, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the secrets of this server: %w", err)
@@ -74,6 +98,11 @@ func (s *processSecrets) fillFromFile(path string) error {
 		}
 		if *one.value = findSecretValue(text, one.name); *one.value != "" {
 			continue
+		}
+		if one.name == MasterKeyName {
+			if err := mayGenerate(); err != nil {
+				return err
+			}
 		}
 		*one.value = generateSecret()
 		// Lines are appended, so that what else is in the file is kept.
@@ -122,7 +151,7 @@ func (s processSecrets) openKeyring() (*keyring.Keyring, error) {
 	for field := range strings.SplitSeq(s.masterKeys, ",") {
 		raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(field))
 		if err != nil || len(raw) != 32 {
-			return nil, fmt.Errorf("%s must be 32 bytes in base64 (two, with a comma between, while it is being changed); make one with: openssl rand -base64 32", MasterKeyName)
+			return nil, fmt.Errorf("%s must be 32 bytes in base64 (two, with a comma between, while it is being changed); make one with: openssl rand -base64 32", s.masterKeySource)
 		}
 		masters = append(masters, raw)
 	}

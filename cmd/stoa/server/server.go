@@ -178,6 +178,14 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 	}, nil
 }
 
+// checkReady returns why the process must not get requests: it is stopping, or lacks a master key.
+func (s *Server) checkReady(ctx context.Context) error {
+	if err := s.network.drainer.checkReady(ctx); err != nil {
+		return err
+	}
+	return s.Storage.keyWatch.checkReady()
+}
+
 // Close releases everything that New opened, in reverse order, and joins the errors.
 func (s *Server) Close() error { return s.closers.close() }
 
@@ -252,7 +260,7 @@ func (s *Server) loops() []func(context.Context) error {
 		s.Storage.Quota.Run, d.InMemory.RunCleanup, d.Billing.Run, d.Billing.Invoices.Run, s.Exporter.Run, newStorageSampler(s.Storage.DB, s.Apps, d.Billing, s.Log).run,
 		s.NewSweeper(s.Log).Run, audit.NewInspector(s.Apps.Trail, leader.New(s.Storage.DB, "audit", agentsvc.NewID())).Run, idempotency.New(s.Storage.DB, s.Log).Run, s.network.gcTuner.Run,
 	}
-	all = append(all, func(ctx context.Context) error { return watchFormerKeys(ctx, s.Storage.DB, s.Storage.keyring, s.Log) })
+	all = append(all, s.Storage.keyWatch.run, func(ctx context.Context) error { return watchFormerKeys(ctx, s.Storage.DB, s.Storage.keyring, s.Log) })
 	if s.DefaultApp.path != "" {
 		all = append(all, func(ctx context.Context) error {
 			return s.DefaultApp.watchFiles(ctx, s.Settings.Watch, s.Apps, d, s.Log)

@@ -185,7 +185,7 @@ func newRedisInstruments(m *instruments) redisInstruments {
 // newAppInstruments defines the metrics of apps' runtimes.
 func newAppInstruments(m *instruments) appInstruments {
 	return appInstruments{
-		loads:        m.newCounter("stoa_app_loads", "Apps that were built, at their first call or after a change.", "outcome"),
+		loads:        m.newCounter("stoa_app_loads", "Loads of apps, at their first call or after a change: built, or failed, also if the app could not be read.", "outcome"),
 		loadDuration: m.newHistogram("stoa_app_load_duration", "s", "Time of reading and building an app.", secondsBuckets),
 		evictions:    m.newCounter("stoa_app_evictions", "Apps that were given up because no caller used them or others needed the memory."),
 	}
