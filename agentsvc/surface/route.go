@@ -47,9 +47,11 @@ type Route struct {
 	Kind    Kind
 	// Scope is what the caller needs; it is checked before Serve is called. "" = Serve checks, or nothing is needed.
 	Scope authz.Scope
-	// Query are the allowed query parameters; any other is refused. On a tenant route nil means that Serve checks the
-	// query; on an admin route nil allows none.
+	// Query are the query parameters that the route reads. Any other is refused, since a misspelled filter would select
+	// everything, except on open routes and with AnyQuery.
 	Query []string
+	// AnyQuery ignores unknown query parameters, for protocols whose clients send some that this server does not know.
+	AnyQuery bool
 	// Discovery lets callers without a credential into every app: the visibility of each agent then decides what they
 	// see. Every other tenant route acts or reads. Where the app needs no credential, those refuse pages of foreign
 	// origins ([crossorigin.PageGuard]).
@@ -159,7 +161,7 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 		return err
 	}
 	// An unknown path has no known query names; its own error is the better answer.
-	if route.Query != nil || route.Kind == Admin && route.Pattern != routeUnknown {
+	if route.Kind != Open && !route.AnyQuery && !route.Signed && route.Pattern != routeUnknown {
 		if err := decode.CheckQuery(r, route.Query...); err != nil {
 			return err
 		}

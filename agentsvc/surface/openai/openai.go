@@ -42,7 +42,7 @@ var (
 func Routes(o Options) []surface.Route {
 	c := handler{blockFor: cmp.Or(o.BlockFor, 5*time.Minute)}
 	of := func(method, path string, serve surface.Handler) surface.Route {
-		return surface.Route{Method: method, Pattern: "/openai/v1" + path, Kind: surface.Tenant, EncodeError: encodeError, Serve: serve, RequestHeaders: requestHeaders, ResponseHeaders: responseHeaders}
+		return surface.Route{Method: method, Pattern: "/openai/v1" + path, Kind: surface.Tenant, AnyQuery: true, EncodeError: encodeError, Serve: serve, RequestHeaders: requestHeaders, ResponseHeaders: responseHeaders}
 	}
 	chat := of(http.MethodPost, "/chat/completions", c.handleChat)
 	// A completion lasts as long as its task.

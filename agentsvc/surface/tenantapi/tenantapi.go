@@ -30,9 +30,9 @@ func Routes(apps *tenancy.Service) []surface.Route {
 		// handler runs.
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/approve", Scope: authz.TasksApprove, Serve: newDecisionHandler(agentsvc.OutcomeApproved), Idempotent: true},
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/reject", Scope: authz.TasksApprove, Serve: newDecisionHandler(agentsvc.OutcomeRejected), Idempotent: true},
-		{Method: http.MethodGet, Pattern: "/config", Scope: authz.ConfigRead, Query: []string{}, Serve: configs.handleGetConfig},
+		{Method: http.MethodGet, Pattern: "/config", Scope: authz.ConfigRead, Serve: configs.handleGetConfig},
 		{Method: http.MethodPut, Pattern: "/config", Scope: authz.ConfigWrite, Query: []string{"dry_run"}, Serve: configs.handlePutConfig, Idempotent: true},
-		{Method: http.MethodGet, Pattern: "/config/revisions", Scope: authz.ConfigRead, Query: []string{}, Serve: configs.handleListConfigRevisions},
+		{Method: http.MethodGet, Pattern: "/config/revisions", Scope: authz.ConfigRead, Serve: configs.handleListConfigRevisions},
 	}
 	for i := range routes {
 		routes[i].Kind = surface.Tenant
