@@ -78,7 +78,7 @@ func newDocument(t *testing.T, doc map[string]any) *document {
 var (
 	requestLine    = regexp.MustCompile(`^(GET|POST|PUT|PATCH|DELETE) (\S+)`)
 	placeholder    = regexp.MustCompile(`\{\{[^}]*\}\}`)
-	appPrefix      = regexp.MustCompile(`^/apps/[^/]+(/.+)`)
+	appPrefix      = regexp.MustCompile(`^/apps/[^/]+(/.+)`) // below it there is nothing of the operator's
 	pathVariable   = regexp.MustCompile(`\{\w+\}`)
 	quotedVariable = regexp.MustCompile(`\\\{\w+\\\}`)
 	inexactNumber  = regexp.MustCompile(`: (SECONDS|UNIX)\b`)
@@ -91,7 +91,9 @@ func (d *document) findOperation(requestText string) *operation {
 		return nil
 	}
 	path, _, _ := strings.Cut(placeholder.ReplaceAllString(m[2], "x"), "?")
-	path = appPrefix.ReplaceAllString(path, "$1")
+	if m := appPrefix.FindStringSubmatch(path); m != nil && !strings.HasPrefix(m[1], "/admin") {
+		path = m[1]
+	}
 	for _, op := range d.operations {
 		if op.method == m[1] && op.path.MatchString(path) {
 			return op
@@ -129,8 +131,8 @@ func (d *document) checkDialogue(requestText, answer string) error {
 	return d.validate(name, body)
 }
 
-// undocumentedHeaders are those of HTTP itself, of cross-origin requests, and of pages.
-var undocumentedHeaders = regexp.MustCompile(`^(Content-(Type|Length|Security-Policy)|Date|Vary|Cache-Control|Connection|Access-Control-.*|X-Content-Type-Options)$`)
+// undocumentedHeaders are those of HTTP and WebSocket themselves, of proxies, of cross-origin requests, and of pages.
+var undocumentedHeaders = regexp.MustCompile(`^(Content-(Type|Length|Security-Policy)|Date|Vary|Cache-Control|Connection|Upgrade|Sec-Websocket-.*|X-Accel-Buffering|X-Content-Type-Options|Access-Control-.*)$`)
 
 // checkAnswer returns an error for an answer that is not documented.
 func (d *document) checkAnswer(op *operation, status int, header http.Header, body string) error {

@@ -77,15 +77,14 @@ func (o operation) answerHeaders() []string {
 func (o operation) errorStatuses() []int {
 	all := append(slices.Clone(o.Errors), http.StatusBadRequest, http.StatusInternalServerError, http.StatusServiceUnavailable)
 	if o.Kind != surface.Open {
-		all = append(all, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests)
-	}
-	if o.Kind == surface.Tenant || pathParameter.MatchString(o.Pattern) {
-		all = append(all, http.StatusNotFound)
+		// Not found is also the answer for another app's host or path.
+		all = append(all, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests)
 	}
 	if o.honoursKey() {
 		all = append(all, http.StatusConflict, http.StatusUnprocessableEntity)
 	}
-	if slices.Contains(o.Headers, "If-Match") {
+	// A state that forbids the change is answered like a condition that does not hold.
+	if slices.Contains(o.Headers, "If-Match") || o.Kind == surface.Admin && o.Idempotent {
 		all = append(all, http.StatusPreconditionFailed)
 	}
 	if o.hasBody() {
@@ -111,7 +110,9 @@ func (b builder) errorRef(status int, schema, mediaType string) jsonObject {
 	case 0, http.StatusServiceUnavailable:
 		headers = append(headers, "Retry-After")
 	}
-	b.responses[name] = jsonObject{"description": description, "headers": b.headerRefs(headers), "content": jsonObject{mediaType: jsonObject{"schema": schemaRef(schema)}}}
+	body := jsonObject{"schema": schemaRef(schema)}
+	// Every protocol has a form for clients that accept application/json only.
+	b.responses[name] = jsonObject{"description": description, "headers": b.headerRefs(headers), "content": jsonObject{mediaType: body, "application/json": body}}
 	return jsonObject{"$ref": "#/components/responses/" + name}
 }
 
