@@ -48,7 +48,7 @@ type Route struct {
 	// Scope is what the caller needs; it is checked before Serve is called. "" = Serve checks, or nothing is needed.
 	Scope authz.Scope
 	// Query are the query parameters that the route reads. Any other is refused, since a misspelled filter would select
-	// everything, except on open routes and with AnyQuery.
+	// everything, except on signed routes, whose senders may add some, and with AnyQuery.
 	Query []string
 	// AnyQuery ignores unknown query parameters, for protocols whose clients send some that this server does not know.
 	AnyQuery bool
@@ -161,7 +161,7 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 		return err
 	}
 	// An unknown path has no known query names; its own error is the better answer.
-	if route.Kind != Open && !route.AnyQuery && !route.Signed && route.Pattern != routeUnknown {
+	if !route.AnyQuery && !route.Signed && route.Pattern != routeUnknown {
 		if err := decode.CheckQuery(r, route.Query...); err != nil {
 			return err
 		}

@@ -48,7 +48,7 @@ func Routes(o Options) []surface.Route {
 	// for a task. bindVersion sets the deadline for those that do not.
 	rpc := func(pattern string, streams bool, query ...string) surface.Route {
 		return surface.Route{
-			Method: http.MethodPost, Pattern: pattern, Kind: surface.Tenant, Query: append(query, versionHeader), AnyQuery: true, LargeBody: true, NoDeadline: true, Serve: newEndpoint(o, streams),
+			Method: http.MethodPost, Pattern: pattern, Kind: surface.Tenant, Query: append(query, versionHeader), LargeBody: true, NoDeadline: true, Serve: newEndpoint(o, streams),
 		}
 	}
 	of := rpc("/a2a/{agent}", false)
@@ -57,7 +57,7 @@ func Routes(o Options) []surface.Route {
 		rpc("/", false, agentParam), rpc("/stream", true, agentParam), of,
 		{
 			Method: http.MethodGet, Pattern: "/a2a/{agent}" + agentcard.Path, Aliases: []string{"/a2a/{agent}" + agentcard.OldPath},
-			Kind: surface.Tenant, Discovery: true, AnyQuery: true, Serve: newPublicCardHandler(o.Cards),
+			Kind: surface.Tenant, Discovery: true, Serve: newPublicCardHandler(o.Cards),
 		},
 	}
 	for _, r := range newRESTRoutes("/a2a/{agent}", "/extendedAgentCard", binding{&codec10, o, encodeError}) {

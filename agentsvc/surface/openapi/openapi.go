@@ -117,8 +117,7 @@ func BuildDocument(version string, routes []surface.Route) ([]byte, error) {
 		"openapi": "3.1.0",
 		"info": jsonObject{
 			"title": "Stoa", "version": version,
-			"description": "Agents for many tenants. What is not below /admin answers below /apps/{app} as well, where the app must be the credential's. " +
-				"What answers GET answers HEAD as well.",
+			"description": "Agents for many tenants. The operations of apps answer below /apps/{app} as well. What answers GET answers HEAD as well.",
 		},
 		"servers": []any{jsonObject{"url": "/"}},
 		"paths":   paths,

@@ -60,12 +60,22 @@ type builder struct {
 	responses, headers jsonObject
 }
 
+// tenantServers are the addresses of the operations of apps, of which the second also names the app.
+var tenantServers = []any{
+	jsonObject{"url": "/"},
+	jsonObject{"url": "/apps/{app}", "variables": jsonObject{"app": jsonObject{"default": "default", "description": "The name of the app; it must be the credential's"}}},
+}
+
 // pathParameter matches a parameter of a route's pattern.
 var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
 
-// newOperation returns the Operation Object of an operation.
+// newOperation returns the Operation Object of an operation. Aliases are in its description and not paths of their own:
+// generated clients would have each operation several times.
 func (b builder) newOperation(o operation) jsonObject {
 	op := jsonObject{"operationId": operationID(o.Route), "summary": o.Summary, "tags": []string{o.Tag}, "responses": b.newResponses(o), "security": newSecurity(o.Route)}
+	if o.Kind == surface.Tenant {
+		op["servers"] = tenantServers
+	}
 	if len(o.Aliases) > 0 {
 		op["description"] = "Also answers at " + strings.Join(o.Aliases, " and ") + "."
 	}
