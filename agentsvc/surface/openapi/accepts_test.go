@@ -18,8 +18,8 @@ import (
 	"stoa/authz"
 )
 
-// invoicingOperations are carried out for each app after them.
-var invoicingOperations = []string{"PATCH /admin/apps/{app}", "POST /admin/apps/{app}/invoices/{invoice}:finalize"}
+// appOperations are carried out for each app after them.
+var appOperations = []string{"POST /admin/apps/{app}/budgets", "PATCH /admin/apps/{app}", "POST /admin/apps/{app}/invoices/{invoice}:finalize"}
 
 // probedServer is a server of all routes, its document, and the ids that make requests to every operation reach its
 // handler.
@@ -34,7 +34,7 @@ type probedServer struct {
 
 // probedOperations are the operations that create what the others read, in this order.
 var probedOperations = []string{
-	"POST /admin/apps", "POST /admin/prices", "POST /admin/plans", "POST /admin/budgets", "POST /admin/apps/{app}/budgets", "POST /admin/apps/{app}/credits",
+	"POST /admin/apps", "POST /admin/prices", "POST /admin/plans", "POST /admin/budgets", "POST /admin/apps/{app}/credits",
 	"POST /admin/apps/{app}/keys", "POST /admin/apps/{app}/roles", "PUT /admin/apps/{app}/secrets/{name}", "PUT /admin/seller",
 	"PUT /admin/apps/{app}/buyer", "POST /v1/agents/{agent}/message:send",
 }
@@ -73,7 +73,7 @@ var resumingBodies = map[string]string{
 	"RPCCall":              `{"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": "TASK"}}`,
 }
 
-// newProbedServer creates what probedOperations create and collects their ids.
+// newProbedServer creates what probedOperations and appOperations create and collects their ids.
 func newProbedServer(t *testing.T) *probedServer {
 	t.Helper()
 	s := &probedServer{routes: map[string]surface.Route{}, ids: map[string]string{
@@ -98,7 +98,7 @@ func newProbedServer(t *testing.T) *probedServer {
 		s.create(t, key)
 	}
 	for _, app := range []string{"acme", "victim"} {
-		for _, key := range invoicingOperations {
+		for _, key := range appOperations {
 			s.ids["app"] = app
 			s.create(t, key)
 		}

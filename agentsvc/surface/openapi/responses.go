@@ -64,6 +64,9 @@ func (o operation) answerContent() jsonObject {
 // answerHeaders returns the headers of responses that are no errors.
 func (o operation) answerHeaders() []string {
 	all := append([]string{"X-Request-Id"}, o.AnswerHeaders...)
+	if slices.Contains(o.Headers, "If-None-Match") {
+		all = append(all, "ETag")
+	}
 	if o.Idempotent {
 		all = append(all, "Idempotent-Replayed")
 	}
