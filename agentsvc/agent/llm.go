@@ -75,8 +75,8 @@ func (m *LLM) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event,
 		if inv.transfers == nil && len(m.options.SubAgents) > 0 {
 			inv.transfers = &transferCounter{max: m.options.Reasoning.MaxTransfers}
 		}
-		log := &turnLog{inv: inv, conversation: inv.Conversation, yield: yield}
-		t := &llmRun{LLM: m, turnLog: log, tools: toolCalls{log, m.options.Tools}}
+		log := &turnRecorder{inv: inv, conversation: inv.Conversation, yield: yield}
+		t := &llmRun{LLM: m, turnRecorder: log, tools: toolCalls{log, m.options.Tools}}
 		if err := t.runTurn(ctx); err != nil {
 			yield(agentsvc.Event{}, err)
 		}
@@ -88,7 +88,7 @@ func (m *LLM) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event,
 // errStopped when the consumer has stopped the iteration, or when the turn's last event has been yielded.
 type llmRun struct {
 	*LLM
-	*turnLog
+	*turnRecorder
 	tools toolCalls
 	view  modelView
 	// answerMemory reserves the memory of the answer that is being received, from the app's part of the process's pool.

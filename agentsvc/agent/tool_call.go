@@ -24,7 +24,7 @@ const maxCredentialRequests = 3
 // toolCalls executes the tool calls of a turn and asks a human where they need one. It belongs to the goroutine that
 // iterates over Run; only callTool is called from others.
 type toolCalls struct {
-	*turnLog
+	*turnRecorder
 	// set holds the tools that the turn can call, see llmRun.loadTools.
 	set *tool.Set
 }

@@ -115,12 +115,13 @@ func (m *Messages) Submit(ctx context.Context, sub Submission) (agentsvc.Task, e
 // has ended or paused, the run continues as one whose caller has disconnected ([Executor].DetachCaller).
 func (m *Messages) SubmitAndFollow(ctx context.Context, sub Submission) (agentsvc.Task, iter.Seq2[agentsvc.Event, error], error) {
 	sub.Awaited = true
+	memory := sub.Memory // the closure must not keep the whole submission
 	acc, err := m.acceptMessage(ctx, sub)
 	if err != nil {
 		return agentsvc.Task{}, nil, err
 	}
 	if acc.events == nil { // a repeated message: its events are on the log
-		return acc.task, m.reader.logs.follow(ctx, sub.Memory, acc.task.ID, acc.beforeSeq), nil
+		return acc.task, m.reader.logs.follow(ctx, memory, acc.task.ID, acc.beforeSeq), nil
 	}
 	// Subscribe before the run is dispatched, so that none of its events can be missed without reading the log.
 	r := m.turns.hub.subscribe(topicKey{m.turns.tenant, acc.task.ID}, acc.task.Seq)
@@ -149,7 +150,7 @@ func (m *Messages) SubmitAndFollow(ctx context.Context, sub Submission) (agentsv
 				return
 			}
 		}
-		m.reader.logs.stream(ctx, sub.Memory, r, acc.task.ID, acc.task.Seq, false, see)
+		m.reader.logs.stream(ctx, memory, r, acc.task.ID, acc.task.Seq, false, see)
 	}, nil
 }
 

@@ -68,10 +68,10 @@ func (b *Batch) Query(read func(Row) error, sql string, args ...any) {
 	b.addStatement(stmt{sql: sql, args: args, readRow: read})
 }
 
-// addStatement adds s. Most batches have about four statements.
+// addStatement adds s. Most batches have four or five statements.
 func (b *Batch) addStatement(s stmt) {
 	if b.stmts == nil {
-		b.stmts = make([]stmt, 0, 4)
+		b.stmts = make([]stmt, 0, 5)
 	}
 	b.stmts = append(b.stmts, s)
 }

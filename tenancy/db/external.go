@@ -107,6 +107,7 @@ func openExternal(ctx context.Context, g ExternalDB, dialer Dialer) (engine, err
 	}
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = int32(g.MaxConns), 0, 0
 	limitIdle(cfg, g.MaxIdle)
+	cfg.AfterConnect = registerColumnCodecs
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)

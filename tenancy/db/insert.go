@@ -113,26 +113,18 @@ func (c column) canHold(v any) bool {
 	return false
 }
 
-// columnArgs returns the arguments of the merged statement: the values of rows by column.
+// columnArgs returns the arguments of the merged statement, a [rowColumn] each, with capacity for one more.
 func (s *rowStatement) columnArgs(rows [][]any) []any {
-	args := make([]any, len(s.columns))
+	args := make([]any, len(s.columns), len(s.columns)+1)
 	for i, c := range s.columns {
 		switch c.kind {
 		case "TEXT":
-			args[i] = columnValues[string](rows, i)
+			args[i] = &rowColumn[string]{rows, i}
 		case "BIGINT":
-			args[i] = columnValues[int64](rows, i)
+			args[i] = &rowColumn[int64]{rows, i}
 		default:
-			args[i] = columnValues[bool](rows, i)
+			args[i] = &rowColumn[bool]{rows, i}
 		}
 	}
 	return args
-}
-
-func columnValues[T any](rows [][]any, column int) []T {
-	vs := make([]T, len(rows))
-	for i, row := range rows {
-		vs[i] = row[column].(T)
-	}
-	return vs
 }

@@ -27,7 +27,7 @@ var (
 // with its values.
 func TestInsert(t *testing.T) {
 	t.Parallel()
-	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+	insertConcurrently := func(t *testing.T, d *db.DB) {
 		const writers, odd = 200, `it's {"a", NULL}`
 		var want []string
 		var wg sync.WaitGroup
@@ -81,6 +81,12 @@ func TestInsert(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("tasks\n%s", diff)
 		}
+	}
+	dbtest.ForEachEngine(t, insertConcurrently)
+	// Behind a pooler of transactions (docs/operations.md) arguments are sent as text.
+	t.Run("postgres without prepared statements", func(t *testing.T) {
+		t.Parallel()
+		insertConcurrently(t, dbtest.Open(t, dbtest.NewPostgresURL(t)+"&default_query_exec_mode=exec"))
 	})
 }
 

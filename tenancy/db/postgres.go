@@ -81,6 +81,7 @@ func openPostgres(ctx context.Context, url string, o Options) (engine, error) {
 		cfg.MaxConns = 16
 	}
 	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
+	cfg.AfterConnect = registerColumnCodecs
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL: %w", err)

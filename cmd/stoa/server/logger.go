@@ -87,7 +87,8 @@ func (h correlatingHandler) Handle(ctx context.Context, r slog.Record) error {
 		r.Level = slog.LevelDebug
 	}
 	if details := contextAttrs(ctx); len(details) > 0 {
-		written := slices.Clip(h.keys)
+		var array [24]string // on the stack: every request writes a line
+		written := append(array[:0], h.keys...)
 		r.Attrs(func(a slog.Attr) bool { written = append(written, a.Key); return true })
 		r = r.Clone()
 		for _, a := range details {

@@ -34,7 +34,7 @@ func ForEachEngine(t *testing.T, f func(t *testing.T, d *db.DB)) {
 // NewSQLite returns a migrated database in a new file, closed at the end of the test.
 func NewSQLite(t testing.TB) *db.DB {
 	t.Helper()
-	return openDB(t, NewSQLiteURL(t))
+	return Open(t, NewSQLiteURL(t))
 }
 
 // NewSQLiteURL returns the URL of a migrated database in a new file that nothing has opened.
@@ -82,7 +82,7 @@ func migrateURL(ctx context.Context, url string) error {
 // server it skips the test, or fails it if STOA_TEST_REQUIRE is set.
 func NewPostgres(t testing.TB) *db.DB {
 	t.Helper()
-	return openDB(t, NewPostgresURL(t))
+	return Open(t, NewPostgresURL(t))
 }
 
 // NewPostgresURL returns the URL of a new migrated database on the test server, dropped at the end of the test.
@@ -177,8 +177,8 @@ func databaseURL(server, name string) string {
 	return u.String()
 }
 
-// openDB opens the database at url and closes it at the end of the test.
-func openDB(t testing.TB, url string) *db.DB {
+// Open opens the database at url and closes it at the end of the test.
+func Open(t testing.TB, url string) *db.DB {
 	t.Helper()
 	d, err := db.Open(context.Background(), url, db.Options{MaxConns: 8})
 	if err != nil {

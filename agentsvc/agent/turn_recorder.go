@@ -6,9 +6,9 @@ import (
 	"stoa/agentsvc"
 )
 
-// turnLog is one turn as far as it is recorded. The parts of an LLM agent's run share it. It is used by the goroutine
+// turnRecorder is one turn as far as it is recorded. The parts of an LLM agent's run share it. It is used by the goroutine
 // that iterates over Run.
-type turnLog struct {
+type turnRecorder struct {
 	inv Invocation
 	// conversation is inv.Conversation plus the messages and results of this run, in the order of the log.
 	conversation []agentsvc.Entry
@@ -17,41 +17,41 @@ type turnLog struct {
 }
 
 // recordMessage yields msg, which does not end the turn, and appends it to the conversation.
-func (l *turnLog) recordMessage(msg agentsvc.Message) error {
+func (r *turnRecorder) recordMessage(msg agentsvc.Message) error {
 	// More events of the turn follow, so the message is not the whole answer.
 	msg.Standalone = false
-	l.conversation = append(l.conversation, agentsvc.Entry{Message: &msg})
-	if !l.yield(agentsvc.Event{Message: &msg}, nil) {
+	r.conversation = append(r.conversation, agentsvc.Entry{Message: &msg})
+	if !r.yield(agentsvc.Event{Message: &msg}, nil) {
 		return errStopped
 	}
 	return nil
 }
 
 // recordResult yields the result of a call and appends it to the conversation.
-func (l *turnLog) recordResult(res agentsvc.ToolResult) error {
-	l.conversation = append(l.conversation, agentsvc.Entry{Result: &res})
-	if !l.yield(agentsvc.Event{Result: &res}, nil) {
+func (r *turnRecorder) recordResult(res agentsvc.ToolResult) error {
+	r.conversation = append(r.conversation, agentsvc.Entry{Result: &res})
+	if !r.yield(agentsvc.Event{Result: &res}, nil) {
 		return errStopped
 	}
 	return nil
 }
 
 // yieldStatus yields the status that ends the turn. Its result does not matter: nothing follows.
-func (l *turnLog) yieldStatus(state agentsvc.State, msg agentsvc.Message) error {
-	l.yield(agentsvc.Event{Status: &agentsvc.Status{State: state, Message: &msg}}, nil)
+func (r *turnRecorder) yieldStatus(state agentsvc.State, msg agentsvc.Message) error {
+	r.yield(agentsvc.Event{Status: &agentsvc.Status{State: state, Message: &msg}}, nil)
 	return nil
 }
 
 // newMessage returns a message of the agent with a new id and one text part.
-func (l *turnLog) newMessage(text string) agentsvc.Message {
+func (r *turnRecorder) newMessage(text string) agentsvc.Message {
 	return agentsvc.Message{
-		ID: agentsvc.MessageID(agentsvc.NewID()), Task: l.inv.Task, Role: agentsvc.RoleAgent, Parts: []agentsvc.Part{agentsvc.TextPart(text)},
+		ID: agentsvc.MessageID(agentsvc.NewID()), Task: r.inv.Task, Role: agentsvc.RoleAgent, Parts: []agentsvc.Part{agentsvc.TextPart(text)},
 	}
 }
 
 // isCallFailed reports whether the call's result, among the results at the end of the conversation, is an error.
-func (l *turnLog) isCallFailed(id agentsvc.CallID) bool {
-	for _, e := range slices.Backward(l.conversation) {
+func (r *turnRecorder) isCallFailed(id agentsvc.CallID) bool {
+	for _, e := range slices.Backward(r.conversation) {
 		if e.Result != nil && e.Result.Call == id {
 			return e.Result.Failed
 		}
