@@ -91,7 +91,7 @@ func (d *document) findOperation(requestText string) *operation {
 		return nil
 	}
 	path, _, _ := strings.Cut(placeholder.ReplaceAllString(m[2], "x"), "?")
-	if m := appPrefix.FindStringSubmatch(path); m != nil && !strings.HasPrefix(m[1], "/admin") {
+	if m := appPrefix.FindStringSubmatch(path); len(m) == 2 && !strings.HasPrefix(m[1], "/admin") {
 		path = m[1]
 	}
 	for _, op := range d.operations {
