@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
@@ -14,10 +15,8 @@ const minAdminSecretBytes = 32
 
 // Attempts counts failed attempts by client address. [ratelimit.Throttle] implements it.
 type Attempts interface {
-	// AllowAttempt returns an error while address has failed too often.
-	AllowAttempt(address string) error
-	// CountFailure counts one failed attempt.
-	CountFailure(address string) error
+	// CountFailure counts one failed attempt, and returns an error if address has failed too often.
+	CountFailure(ctx context.Context, address string) error
 }
 
 // AdminSecret verifies the secret of the platform's operator; during a change two secrets are valid. Only their SHA-256
@@ -49,10 +48,10 @@ func NewAdminSecret(value string, attempts Attempts) (*AdminSecret, error) {
 }
 
 // VerifySecret returns the operator's principal if credential is a valid secret. Otherwise it returns an
-// [ErrUnauthenticated], or the error of [Attempts] while address has failed too often. A correct secret is accepted
+// [ErrUnauthenticated], or the error of [Attempts] if address has failed too often. A correct secret is accepted
 // even then: several clients may share an address, and a secret of this length cannot be guessed. The comparison takes
 // the same time for all secrets.
-func (a *AdminSecret) VerifySecret(address, credential string) (Principal, error) {
+func (a *AdminSecret) VerifySecret(ctx context.Context, address, credential string) (Principal, error) {
 	if credential == "" {
 		return Principal{}, unauthenticated("no credential")
 	}
@@ -64,11 +63,8 @@ func (a *AdminSecret) VerifySecret(address, credential string) (Principal, error
 	if match == 1 {
 		return Principal{Subject: "admin", Roles: []string{RolePlatformOperator}, Platform: true}, nil
 	}
-	if err := a.attempts.AllowAttempt(address); err != nil {
+	if err := a.attempts.CountFailure(ctx, address); err != nil {
 		return Principal{}, err
-	}
-	if err := a.attempts.CountFailure(address); err != nil {
-		return Principal{}, fmt.Errorf("count a wrong admin secret: %w", err)
 	}
 	return Principal{}, unauthenticated("wrong admin secret")
 }

@@ -66,7 +66,7 @@ func TestAdminSecret(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p, err := secret.VerifySecret("192.0.2.1", tt.credential)
+			p, err := secret.VerifySecret(t.Context(), "192.0.2.1", tt.credential)
 			if tt.right && (err != nil || !p.Platform || p.App != "") {
 				t.Errorf("got %+v and %v, want the platform's operator", p, err)
 			}
@@ -91,7 +91,7 @@ func TestAdminSecretThrottlesAnAddress(t *testing.T) {
 		}
 		const guesser, operator = "192.0.2.1:4000", "192.0.2.2:4000"
 		for i := range 20 {
-			_, err := secret.VerifySecret(guesser, fmt.Sprintf("guess number %020d", i))
+			_, err := secret.VerifySecret(t.Context(), guesser, fmt.Sprintf("guess number %020d", i))
 			want := agentsvc.CodeUnauthenticated
 			if i >= 10 {
 				want = agentsvc.CodeExhausted
@@ -100,22 +100,22 @@ func TestAdminSecretThrottlesAnAddress(t *testing.T) {
 				t.Fatalf("guess %d: got %v, want %v", i+1, err, want)
 			}
 		}
-		if _, err := secret.VerifySecret(guesser, oldSecret); err != nil {
+		if _, err := secret.VerifySecret(t.Context(), guesser, oldSecret); err != nil {
 			t.Errorf("right secret from the guesser's address: %v", err)
 		}
-		if _, err := secret.VerifySecret(operator, oldSecret); err != nil {
+		if _, err := secret.VerifySecret(t.Context(), operator, oldSecret); err != nil {
 			t.Errorf("right secret from elsewhere: %v", err)
 		}
 		for range 50 { // a correct or missing secret is not counted as a failure
-			if _, err := secret.VerifySecret(operator, oldSecret); err != nil {
+			if _, err := secret.VerifySecret(t.Context(), operator, oldSecret); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := secret.VerifySecret(operator, ""); !errors.Is(err, agentsvc.CodeUnauthenticated) {
+			if _, err := secret.VerifySecret(t.Context(), operator, ""); !errors.Is(err, agentsvc.CodeUnauthenticated) {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(time.Minute + time.Second)
-		if _, err := secret.VerifySecret(guesser, oldSecret); err != nil {
+		if _, err := secret.VerifySecret(t.Context(), guesser, oldSecret); err != nil {
 			t.Errorf("after a minute: %v", err)
 		}
 	})

@@ -209,12 +209,12 @@ func (k *APIKeys) validateKey(stored apikey.Key, of apikey.Owner, hash [sha256.S
 			expires = stored.FormerUntil
 		}
 	case former:
-		return nil, unauthenticated("an API key that was rotated")
+		return nil, (&Refusal{App: of.App, Expired: true, Reason: "an API key that was rotated"}).newError()
 	default:
-		return nil, unauthenticated("an API key that does not exist")
+		return nil, (&Refusal{App: of.App, Reason: "an API key that does not exist"}).newError()
 	}
 	if !expires.IsZero() && !now.Before(expires) {
-		return nil, unauthenticated("an API key that has expired")
+		return nil, (&Refusal{App: of.App, Expired: true, Reason: "an API key that has expired"}).newError()
 	}
 	until := now.Add(keyCacheTTL)
 	if !expires.IsZero() && expires.Before(until) {

@@ -15,6 +15,7 @@ import (
 	"errors"
 
 	"stoa/agentsvc"
+	"stoa/tenancy/db"
 )
 
 // ErrUnauthenticated is the answer for a credential that is missing, forged, expired or revoked. All errors with
@@ -22,10 +23,28 @@ import (
 // for the log.
 var ErrUnauthenticated = agentsvc.NewUnauthenticatedError("")
 
-func unauthenticated(reason string) error { return agentsvc.NewUnauthenticatedError(reason) }
+// Refusal is what is known about a refused credential. It is the cause of the error, for the log and the audit trail.
+type Refusal struct {
+	// App is the app whose credential it is, "" if the credential does not prove any.
+	App db.ID
+	// Expired says that the credential was valid until its end.
+	Expired bool
+	// Reason contains no usable part of the credential.
+	Reason string
+}
+
+// Error returns the reason.
+func (r *Refusal) Error() string { return r.Reason }
+
+// newError returns r as an [ErrUnauthenticated].
+func (r *Refusal) newError() error {
+	return &agentsvc.Error{Code: agentsvc.CodeUnauthenticated, Message: ErrUnauthenticated.Error(), Err: r}
+}
+
+func unauthenticated(reason string) error { return (&Refusal{Reason: reason}).newError() }
 
 func unauthenticatedBecause(reason string, cause error) error {
-	return agentsvc.NewUnauthenticatedError(reason + ": " + cause.Error())
+	return unauthenticated(reason + ": " + cause.Error())
 }
 
 // RefusalReason returns why err refused a credential, for logs and never for the caller. It contains no usable part of

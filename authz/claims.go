@@ -28,7 +28,7 @@ func (c tokenClaims) checkTimes(now time.Time) error {
 	case c.Expiry == nil:
 		return unauthenticated("no exp")
 	case !now.Before(c.Expiry.Time()):
-		return unauthenticated("expired")
+		return (&Refusal{Expired: true, Reason: "expired"}).newError()
 	case c.IssuedAt != nil && now.Add(maxClockSkew).Before(c.IssuedAt.Time()):
 		return unauthenticated("issued in the future")
 	case c.NotBefore != nil && now.Add(maxClockSkew).Before(c.NotBefore.Time()):

@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -127,4 +128,16 @@ func (e *issuerEntry) setAppFromClaims(p *Principal, c tokenClaims) error {
 		p.AppName = tenancy.DefaultName
 	}
 	return nil
+}
+
+// attributeRefusal sets the app of the [Refusal] in err to that of the claims c, whose signature is verified.
+func (e *issuerEntry) attributeRefusal(err error, c tokenClaims) error {
+	var r *Refusal
+	var p Principal
+	if errors.As(err, &r) && e.setAppFromClaims(&p, c) == nil {
+		if r.App = p.App; p.App == "" && p.AppName == tenancy.DefaultName {
+			r.App = tenancy.DefaultID
+		}
+	}
+	return err
 }

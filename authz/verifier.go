@@ -128,7 +128,7 @@ func (v *Verifier) verifyUncached(ctx context.Context, token string, now time.Ti
 		return verifiedToken{}, err
 	}
 	if err := unverified.checkTimes(now); err != nil {
-		return verifiedToken{}, err
+		return verifiedToken{}, from.attributeRefusal(err, unverified)
 	}
 	p, err := from.newPrincipal(unverified)
 	if err != nil {

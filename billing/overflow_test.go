@@ -71,7 +71,7 @@ func TestHugeRows(t *testing.T) {
 		exporter := s.Exports.NewExporter(map[string]export.Sink{
 			"ndjson": file.Sink{Folder: t.TempDir(), Format: file.NDJSON}, "csv": file.Sink{Folder: t.TempDir(), Format: file.CSV},
 			"webhook": webhook.Sink{URL: server.URL, Secret: secret, Client: server.Client()}, "stripe": sink,
-		})
+		}, nil)
 		agentsvctest.RequireNoErrors(t, exporter.DeliverAll(ctx)) // an export has what is recorded after its beginning
 
 		for _, b := range []budget.Budget{

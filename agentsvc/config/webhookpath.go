@@ -37,6 +37,7 @@ var RoutePatterns = []string{
 	"/mcp/{agent}",
 	"/memories",
 	"/openai/v1/chat/completions", "/openai/v1/models", "/openai/v1/models/{agent}",
+	"/openai/v1/responses", "/openai/v1/responses/{response}", "/openai/v1/responses/{response}/cancel",
 	"/ready",
 	"/stream",
 	"/tasks", "/tasks/{task}/approve", "/tasks/{task}/checkpoints", "/tasks/{task}/checkpoints/{checkpoint}:restore",

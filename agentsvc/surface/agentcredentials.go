@@ -8,6 +8,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/authz"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/router"
 )
 
@@ -90,12 +91,16 @@ func (a *Access) verifyAgentCredentials(ctx context.Context, c agentsvc.Card) (a
 		case a.server.options.Keys == nil:
 			return p, authz.ErrUnauthenticated
 		default:
-			key, err := a.server.options.Keys.VerifyKey(ctx, a.requestHeader(s.Header), a.App.Generation)
-			if err != nil {
-				return p, err
+			text := a.requestHeader(s.Header)
+			key, err := a.server.options.Keys.VerifyKey(ctx, text, a.App.Generation)
+			if err == nil && key.App != a.App.ID {
+				err = authz.ErrUnauthenticated
 			}
-			if key.App != a.App.ID {
-				return p, authz.ErrUnauthenticated
+			if err != nil {
+				if text != "" {
+					a.reportFailedKey(err)
+				}
+				return p, err
 			}
 			if p.Anonymous {
 				p = key
@@ -103,4 +108,14 @@ func (a *Access) verifyAgentCredentials(ctx context.Context, c agentsvc.Card) (a
 		}
 	}
 	return p, nil
+}
+
+// reportFailedKey reports that a key which an agent requires was refused because of err. A caller without another
+// credential has not proven that it belongs to the app.
+func (a *Access) reportFailedKey(err error) {
+	f := audit.FailedCredential{AppID: a.App.ID, Credential: agentCredential, Reason: ReasonInvalid, Client: a.credentials.ClientAddress}
+	if a.Principal.Anonymous {
+		f.AppID = ""
+	}
+	a.server.credentials.reportFailedCredential(f, err)
 }

@@ -14,6 +14,7 @@ import (
 	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/apikey"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/router"
 )
 
@@ -24,7 +25,7 @@ type Credentials struct {
 	// Host and Path are as the client addressed the server; the host may have a port. Both may name an app.
 	Host string
 	Path string
-	// ClientAddress is the client's address, which throttles guesses at the admin secret.
+	// ClientAddress is the client's address, by which failed credentials are counted.
 	ClientAddress string
 	// Discovery is [Route].Discovery: the request reads cards or lists of agents.
 	Discovery bool
@@ -43,6 +44,8 @@ type Request struct {
 	// Tasks is the app's task service, which is bound to the app. It goes on working after ReleaseApp.
 	Tasks *task.Service
 
+	// stream is [Observation].Stream.
+	stream bool
 	// releaseApp returns Runtime to the cache; nil once it has been called.
 	releaseApp func()
 	// cancelReservation returns what limits reserved for the call, unless a turn was written that carries the
@@ -76,7 +79,9 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	}
 	id, err := s.options.Router.FindApp(ctx, &request)
 	if err != nil {
-		return nil, toPublicError(err, reason)
+		err = toPublicError(err, reason)
+		s.credentials.reportFailedCredential(audit.FailedCredential{Credential: credentialKind(k.BearerToken), Reason: ReasonInvalid, Client: k.ClientAddress}, err)
+		return nil, err
 	}
 	runtime, record, release, err := s.options.Runtimes.Acquire(ctx, id)
 	admitted := err == nil
@@ -94,7 +99,9 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 		if admitted {
 			release()
 		}
-		return nil, toPublicError(err, reason)
+		err = toPublicError(err, reason)
+		s.credentials.reportFailedCredential(audit.FailedCredential{AppID: id, Credential: credentialKind(k.BearerToken), Reason: reasonRevoked, Client: k.ClientAddress}, err)
+		return nil, err
 	}
 	switch {
 	case k.Signed:
@@ -140,7 +147,10 @@ type credentialVerifier struct {
 // newCredentialVerifier returns an error for an invalid admin secret.
 func newCredentialVerifier(o Authentication) (c credentialVerifier, err error) {
 	c.Authentication = o
-	if c.adminSecret, err = authz.NewAdminSecret(o.AdminSecret, ratelimit.NewThrottle(ratelimit.ThrottleOptions{})); err != nil {
+	if c.AdminAttempts == nil {
+		c.AdminAttempts = ratelimit.NewThrottle(ratelimit.ThrottleOptions{})
+	}
+	if c.adminSecret, err = authz.NewAdminSecret(o.AdminSecret, c.AdminAttempts); err != nil {
 		return c, err
 	}
 	c.misplacedSecret, err = authz.NewAdminSecret(o.AdminSecret, ratelimit.NewThrottle(ratelimit.ThrottleOptions{}))
@@ -171,10 +181,21 @@ func (c *credentialVerifier) verifyCredential(ctx context.Context, k Credentials
 	}
 	// The admin secret is good at the admin API only: here even the right one is refused, by [router.ErrOperator]
 	// (403). Wrong guesses are throttled, which the response does not reveal.
-	if p, err := c.misplacedSecret.VerifySecret(k.ClientAddress, k.BearerToken); err == nil {
+	if p, err := c.misplacedSecret.VerifySecret(ctx, k.ClientAddress, k.BearerToken); err == nil {
 		return p, router.OperatorCredential, nil
 	}
 	return authz.Principal{}, router.InvalidCredential, authz.ErrUnauthenticated
+}
+
+// verifyOperator returns the principal of a credential at the admin API, which may not be the operator's.
+func (c *credentialVerifier) verifyOperator(ctx context.Context, k Credentials) (authz.Principal, error) {
+	switch {
+	case authz.IsToken(k.BearerToken):
+		return c.Verifier.VerifyToken(ctx, k.BearerToken)
+	case apikey.IsKey(k.BearerToken) && c.Keys != nil:
+		return c.Keys.VerifyKey(ctx, k.BearerToken, 0)
+	}
+	return c.adminSecret.VerifySecret(ctx, k.ClientAddress, k.BearerToken)
 }
 
 // toPublicError returns err in the form that the caller may see. Every app that does not exist or is not the caller's
@@ -218,6 +239,7 @@ func (req *Request) ReleaseApp() {
 func (s *Server) authenticateHTTP(r *http.Request, route *Route) (*Request, error) {
 	k, err := s.readCredentials(r)
 	if err != nil && !route.Signed {
+		s.credentials.reportFailedCredential(audit.FailedCredential{Credential: otherCredential, Reason: ReasonInvalid, Client: k.ClientAddress}, err)
 		return nil, err
 	}
 	k.Discovery, k.Signed = route.Discovery, route.Signed
@@ -256,19 +278,17 @@ func (s *Server) authenticateOperator(r *http.Request) (authz.Principal, error) 
 	if s.options.Router.ParseAddress(r.Host, r.URL.Path).App != "" {
 		return authz.Principal{}, apierror.ErrNoPath
 	}
-	credential, err := bearerToken(r)
+	k, err := s.readCredentials(r)
 	if err != nil {
+		s.credentials.reportFailedCredential(audit.FailedCredential{Credential: otherCredential, Reason: ReasonInvalid, Client: k.ClientAddress}, err)
 		return authz.Principal{}, err
 	}
-	var p authz.Principal
-	switch {
-	case authz.IsToken(credential):
-		p, err = s.options.Verifier.VerifyToken(r.Context(), credential)
-	case apikey.IsKey(credential) && s.options.Keys != nil:
-		p, err = s.options.Keys.VerifyKey(r.Context(), credential, 0)
-	default:
-		return s.credentials.adminSecret.VerifySecret(s.proxies.clientAddress(r), credential)
+	p, err := s.credentials.verifyOperator(r.Context(), k)
+	refused := err
+	if errors.Is(err, agentsvc.CodeExhausted) {
+		refused = authz.ErrUnauthenticated // a wrong admin secret beyond the allowed number
 	}
+	s.credentials.reportFailedCredential(audit.FailedCredential{Credential: credentialKind(k.BearerToken), Reason: ReasonInvalid, Client: k.ClientAddress}, refused)
 	if err == nil && !p.Platform {
 		err = agentsvc.NewError(agentsvc.CodeDenied, "permission denied: the admin API is the platform operator's")
 	}

@@ -34,8 +34,8 @@ func (w headerWriter) WriteHeader(int)             {}
 // client disconnected. It returns [apierror.ErrStopping] if the server ends its streams, else the error of the
 // subscription.
 func (req *Request) WriteEvents(f *stream.Subscription, d stream.Encoder, write func(seq int64, body any) error) error {
-	req.server.openStreams.Add(1)
-	defer req.server.openStreams.Add(-1)
+	req.openStream()
+	defer req.closeStream()
 	err := f.WriteEvents(d, write)
 	switch {
 	case errors.Is(err, stream.ErrClientGone):

@@ -31,6 +31,8 @@ type Observation struct {
 	// Code is the code of the error that the request was answered with, "" = none.
 	Code     apierror.Code
 	Duration time.Duration
+	// Stream says that the request opened a stream of events or a WebSocket, which lasts as long as its reader wants.
+	Stream bool
 }
 
 // requestRecord is what becomes known about a request, for its log line, metrics and span. The handler's goroutine
@@ -143,7 +145,7 @@ func (s *Server) logRequest(r *http.Request, rec *requestRecord, d time.Duration
 			rec.writer.Status = statusClientGone
 		}
 	}
-	s.options.Observe(Observation{rec.app, rec.agent, r.Method, rec.route, rec.writer.Status, rec.code, d})
+	s.options.Observe(Observation{rec.app, rec.agent, r.Method, rec.route, rec.writer.Status, rec.code, d, rec.request != nil && rec.request.stream})
 	s.tracer.endTrace(rec, r)
 	level := slog.LevelInfo
 	if rec.route == "/health" || rec.route == "/ready" {

@@ -16,6 +16,7 @@ import (
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/requestbody"
 	"stoa/authz"
+	"stoa/tenancy/audit"
 )
 
 // Handler answers a request or returns an error, which respond.go then encodes. If it returns an error before it has
@@ -115,6 +116,10 @@ func (s *Server) serveRoute(route *Route) http.HandlerFunc {
 			in = r.WithContext(ctx)
 		}
 		if err := s.admitAndServe(route, rec, w, in); err != nil {
+			// The only credential that open routes verify themselves is that of the metrics.
+			if k, _ := s.readCredentials(r); route.Kind == Open && k.BearerToken != "" {
+				s.credentials.reportFailedCredential(audit.FailedCredential{Credential: MetricsCredential, Reason: ReasonInvalid, Client: k.ClientAddress}, err)
+			}
 			s.writeError(w, r, rec, err)
 		}
 	}

@@ -65,8 +65,8 @@ func (req *Request) ServeWebSocket(w http.ResponseWriter, r *http.Request, proto
 	}
 	s := &socketConn{server: srv, conn: conn, netConn: netConn, r: r, credentials: credentials, request: req, protocol: protocol, slots: make(chan struct{}, maxConcurrentMessages)}
 	s.ctx, s.cancel = context.WithCancel(r.Context())
-	srv.openStreams.Add(1)
-	defer srv.openStreams.Add(-1)
+	req.openStream()
+	defer req.closeStream()
 	// The connection may last for hours. It must not keep a revision of the app open.
 	req.ReleaseApp()
 	s.serveConn()

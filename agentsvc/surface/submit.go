@@ -173,8 +173,17 @@ func (req *Request) checkAccess(ctx context.Context) error {
 
 // StreamEvents writes the events of f as server-sent events, see [stream.Subscription.WriteSSE].
 func (req *Request) StreamEvents(w http.ResponseWriter, f *stream.Subscription, d stream.Encoder) error {
-	req.server.openStreams.Add(1)
-	defer req.server.openStreams.Add(-1)
+	req.openStream()
+	defer req.closeStream()
 	o := req.server.options
 	return f.WriteSSE(w, d, sse.Options{PieceTimeout: o.PieceTimeout, KeepAlive: o.KeepAlive, Reservation: req.memory.NewPart(1)})
 }
+
+// openStream counts an open stream of events or a WebSocket. closeStream must follow.
+func (req *Request) openStream() {
+	req.stream = true
+	req.server.openStreams.Add(1)
+}
+
+// closeStream ends what openStream began.
+func (req *Request) closeStream() { req.server.openStreams.Add(-1) }

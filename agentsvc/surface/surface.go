@@ -70,6 +70,7 @@ import (
 	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/requestbody"
 	"stoa/authz"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/router"
 	"stoa/tenancy/runtimecache"
 )
@@ -125,6 +126,10 @@ type Authentication struct {
 	Auth config.Auth
 	// Keys verifies API keys; nil = the server has none, and a credential in their form is invalid.
 	Keys *authz.APIKeys
+	// AdminAttempts counts wrong admin secrets at the admin API; nil = this process alone counts.
+	AdminAttempts authz.Attempts
+	// OnFailedCredential is called for each credential that is refused; nil = not called.
+	OnFailedCredential func(audit.FailedCredential)
 }
 
 // Timeouts bound the time of requests.

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -47,8 +48,8 @@ const (
 
 // ParseDecisions returns the decisions or credentials in the data parts of a message, none for an ordinary message.
 // It removes the values of credentials from m, even when it returns an error, so that they cannot be stored or logged
-// with the message. Text parts next to decisions are their comment. Any other part next to them, and a mix of
-// decisions and credentials, is an error with [agentsvc.CodeInvalid].
+// with the message. Text parts next to decisions are the comment of those that have none of their own. Any other part
+// next to them, and a mix of decisions and credentials, is an error with [agentsvc.CodeInvalid].
 func ParseDecisions(m *agentsvc.Message) ([]DecisionInput, error) {
 	received := m.Parts
 	m.Parts = redactCredentials(m.Parts)
@@ -83,7 +84,7 @@ func ParseDecisions(m *agentsvc.Message) ([]DecisionInput, error) {
 		return decisions, nil
 	}
 	for i := range decisions {
-		decisions[i].Comment = strings.Join(comment, "")
+		decisions[i].Comment = cmp.Or(decisions[i].Comment, strings.Join(comment, ""))
 	}
 	return decisions, nil
 }
@@ -124,9 +125,13 @@ func parseDecision(at, kind string, value map[string]any) (DecisionInput, error)
 	}
 	call, named := value["call_id"].(string)
 	verdict, _ := value["decision"].(string)
-	r := DecisionInput{Call: agentsvc.CallID(call), Outcome: agentsvc.DecisionOutcome(verdict)}
+	comment, isText := value["comment"].(string)
+	r := DecisionInput{Call: agentsvc.CallID(call), Outcome: agentsvc.DecisionOutcome(verdict), Comment: comment}
 	if value["call_id"] != nil && !named {
 		return r, agentsvc.NewInvalidError(at+"call_id", "must be the id of a tool call")
+	}
+	if value["comment"] != nil && !isText {
+		return r, agentsvc.NewInvalidError(at+"comment", "must be a text")
 	}
 	if r.Outcome != agentsvc.OutcomeApproved && r.Outcome != agentsvc.OutcomeRejected {
 		return r, agentsvc.NewInvalidError(at+"decision", `must be "approve" or "reject"`)
@@ -151,6 +156,12 @@ func parseCredential(at string, value map[string]any) (DecisionInput, error) {
 	return DecisionInput{Outcome: agentsvc.OutcomeSupplied, Tool: tool, Value: secret}, vault.CheckCredential(at+"value", secret)
 }
 
+// NewDecisionPart returns the data part of a message that decides about a tool call of the task that the message names.
+func NewDecisionPart(d DecisionInput) agentsvc.Part {
+	value := map[string]any{"type": approvalPartType, "call_id": string(d.Call), "decision": string(d.Outcome), "comment": d.Comment}
+	return agentsvc.Part{Data: &agentsvc.Data{MediaType: "application/json", Value: value}}
+}
+
 // NewQuestion returns the message with which a task requests decisions and credentials: one text part for humans, and
 // one data part for each request, which a client can answer with a part of the same type. Calls that need the same
 // credential share one request.
@@ -170,6 +181,25 @@ func NewQuestion(id agentsvc.TaskID, approvals []agentsvc.Approval) agentsvc.Mes
 	}
 	m.Parts = append([]agentsvc.Part{agentsvc.TextPart(strings.Join(prompts, "\n"))}, parts...)
 	return m
+}
+
+// ReadQuestion returns the tool calls whose decisions a message of [NewQuestion] requests, with their prompts and the
+// paths of their agents. Other messages request none.
+func ReadQuestion(m agentsvc.Message) (approvals []agentsvc.Approval) {
+	for _, p := range m.Parts {
+		value, kind := readDecisionPart(p)
+		call, _ := value["call_id"].(string)
+		if kind != approvalPartType || call == "" {
+			continue
+		}
+		a := agentsvc.Approval{Call: agentsvc.ToolCall{ID: agentsvc.CallID(call)}}
+		a.Call.Name, _ = value["tool"].(string)
+		a.Call.Arguments, _ = json.Marshal(value["arguments"]) // decoded JSON
+		a.Prompt, _ = value["prompt"].(string)
+		a.Frame, _ = value["agent"].(string)
+		approvals = append(approvals, a)
+	}
+	return approvals
 }
 
 // describeApproval returns the data part of a request.

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,18 +52,26 @@ type Row struct {
 // over sends the stored batch again unchanged, so that a sink can recognise it.
 type Exporter struct {
 	// The fields are set by New, then read-only. sinks are by the name of the export.
-	db        *db.DB
-	budgets   *budget.Service
-	sinks     map[string]Sink
-	processID string
-	log       *slog.Logger
+	db         *db.DB
+	budgets    *budget.Service
+	sinks      map[string]Sink
+	onDelivery func(export string, err error)
+	processID  string
+	log        *slog.Logger
 }
 
 // NewExporter returns an exporter of all usage, and of the threshold notices of budgets, for sinks. The names of sinks
-// identify the exports in the database: a sink with a new name begins at that moment.
-func (s *Service) NewExporter(sinks map[string]Sink) *Exporter {
-	return &Exporter{db: s.db, budgets: s.budgets, sinks: sinks, processID: agentsvc.NewID(), log: s.log}
+// identify the exports in the database: a sink with a new name begins at that moment. onDelivery is called after each
+// delivered batch, and after each failure, which ends an attempt; nil = not called.
+func (s *Service) NewExporter(sinks map[string]Sink, onDelivery func(export string, err error)) *Exporter {
+	if onDelivery == nil {
+		onDelivery = func(string, error) {}
+	}
+	return &Exporter{db: s.db, budgets: s.budgets, sinks: sinks, onDelivery: onDelivery, processID: agentsvc.NewID(), log: s.log}
 }
+
+// Names returns the names of the exports.
+func (e *Exporter) Names() []string { return slices.Sorted(maps.Keys(e.sinks)) }
 
 const (
 	// deliverInterval is the pause after all usage was delivered.
@@ -127,7 +137,12 @@ func (e *Exporter) DeliverAll(ctx context.Context) error {
 
 // deliverBatches sends batches to a sink until there is no more usage. It renews the claim before each batch. It
 // returns nil if another process has the claim.
-func (e *Exporter) deliverBatches(ctx context.Context, name string) error {
+func (e *Exporter) deliverBatches(ctx context.Context, name string) (err error) {
+	defer func() {
+		if err != nil && ctx.Err() == nil {
+			e.onDelivery(name, err)
+		}
+	}()
 	apps, last := map[db.ID]*appProgress{}, db.ID("")
 	for ctx.Err() == nil {
 		x, err := e.claimExport(ctx, name)
@@ -146,6 +161,7 @@ func (e *Exporter) deliverBatches(ctx context.Context, name string) error {
 		if err := e.sendBatch(ctx, x, apps); err != nil {
 			return errors.Join(err, e.recordError(context.WithoutCancel(ctx), name, err))
 		}
+		e.onDelivery(name, nil)
 	}
 	return ctx.Err()
 }

@@ -187,3 +187,30 @@ func TestExportFairness(t *testing.T) {
 		}
 	}
 }
+
+// TestExportFigures checks what metrics show of an export: delivered batches, failures, and the age of what waits.
+func TestExportFigures(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, ctx := budgettest.OpenPriced(t, d), t.Context()
+		app, outcomes := usagetest.InsertApp(t, d, "{}"), map[bool]int{}
+		sink := &flakySink{batches: map[int64]string{}, ids: map[string]int{}, failures: []string{"before", "before"}}
+		e := export.New(d, s.Budgets, usagetest.Log).NewExporter(map[string]export.Sink{"x": sink}, func(name string, err error) { outcomes[name == "x" && err == nil]++ })
+		agentsvctest.RequireNoErrors(t, e.DeliverAll(ctx), usagetest.RecordCalls(ctx, s.Usage, app, time.Now(), 600)) // two batches
+		for range 2 {
+			if err := e.DeliverAll(ctx); err == nil {
+				t.Error("a failure is no error")
+			}
+			if lag := exporttest.ListExports(t, d)[0].Lag; lag <= 0 || lag > time.Hour {
+				t.Errorf("while a batch waits the lag is %v", lag)
+			}
+		}
+		agentsvctest.RequireNoErrors(t, e.DeliverAll(ctx), e.DeliverAll(ctx))
+		if lag := exporttest.ListExports(t, d)[0].Lag; lag != 0 {
+			t.Errorf("when all is delivered the lag is %v", lag)
+		}
+		if outcomes[true] != 2 || outcomes[false] != 2 {
+			t.Errorf("%d batches delivered and %d failures, want 2 of each", outcomes[true], outcomes[false])
+		}
+	})
+}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -212,5 +213,35 @@ func TestAuditCommands(t *testing.T) {
 			}
 		}
 		stoa(0, "verify", "--app", "acme")
+	})
+}
+
+// TestFailedCredentialsAudited checks that refused credentials are on the trail after a process has stopped, with the
+// client's address and without the credentials.
+func TestFailedCredentialsAudited(t *testing.T) {
+	t.Parallel()
+	onEachProcessDatabase(t, func(t *testing.T, dir, database string) {
+		p := startProcess(t, dir, "--database", database)
+		for range 12 {
+			p.doRequest(t, "GET", "/admin/apps", "canary-of-a-secret", nil)
+		}
+		p.requireStatus(t, http.StatusUnauthorized, nil, "GET", "/tasks", "canary.of.token", nil)
+		if err := p.SignalAndWait(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		p = startProcess(t, dir, "--database", database)
+		counts := map[string]string{}
+		for _, e := range p.listAuditEntries(t, "action=authentication.fail&actor=stoa") {
+			if e.Client != "127.0.0.1" || e.Detail["first_at"] == nil || e.Detail["last_at"] == nil {
+				t.Errorf("%+v", e)
+			}
+			counts[fmt.Sprint(e.Detail["credential"], " ", e.Detail["reason"])] = fmt.Sprint(e.Detail["count"])
+		}
+		if diff := cmp.Diff(map[string]string{"admin_secret invalid": "12", "token invalid": "1"}, counts); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if status, text := p.doRequest(t, "GET", "/admin/audit/export", testSecret, nil); status != http.StatusOK || strings.Contains(text, "canary") {
+			t.Errorf("%d %s", status, text)
+		}
 	})
 }

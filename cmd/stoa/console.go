@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -28,6 +29,8 @@ type console struct {
 	outIsTerminal bool // out is a terminal
 	// useColor means that err is a terminal with colours; NO_COLOR and TERM=dumb turn them off.
 	useColor bool
+	// log writes the error of a command whose log is JSON, nil = it is written to err as text.
+	log *slog.Logger
 }
 
 // newStandardConsole returns the console of the process's standard streams.
@@ -155,7 +158,7 @@ func (c *console) readInput(name string) (string, error) {
 	return string(content), err
 }
 
-// reportError writes err to c.err unless its text is empty, and returns the exit code: 0 for nil, that of an
+// reportError writes err to c.log or c.err unless its text is empty, and returns the exit code: 0 for nil, that of an
 // [exitError], else exitFailed.
 func (c *console) reportError(err error) int {
 	if err == nil {
@@ -166,7 +169,11 @@ func (c *console) reportError(err error) int {
 	if errors.As(err, &e) {
 		code = e.code
 	}
-	if text := err.Error(); text != "" {
+	switch text := err.Error(); {
+	case text == "":
+	case c.log != nil:
+		c.log.Error("the server ends", "error", text)
+	default:
 		mark := "stoa:"
 		if c.useColor {
 			mark = "\x1b[31m" + mark + "\x1b[0m"

@@ -38,6 +38,7 @@ var dialectRequests = []struct {
 	{"OpenAI", "/openai/v1/chat/completions", false, func(s string) any {
 		return map[string]any{"model": "assistant", "messages": []any{map[string]any{"role": "user", "content": s}}}
 	}},
+	{"OpenAI responses", "/openai/v1/responses", false, func(s string) any { return map[string]any{"model": "assistant", "input": s} }},
 	{"MCP", "/mcp/assistant", true, func(s string) any {
 		return newRPCCall("tools/call", map[string]any{"name": "assistant", "arguments": map[string]any{"message": s}})
 	}},
@@ -101,6 +102,7 @@ func TestTooLarge(t *testing.T) {
 	for path, body := range map[string]any{
 		"/agents/assistant":           newRPCCall("message/send", map[string]any{"message": map[string]any{"role": "user", "parts": parts}}),
 		"/openai/v1/chat/completions": map[string]any{"model": "assistant", "messages": []any{map[string]any{"role": "user", "content": parts}}},
+		"/openai/v1/responses":        map[string]any{"model": "assistant", "input": []any{map[string]any{"role": "user", "content": slices.Repeat([]any{map[string]any{"type": "input_text", "text": "a"}}, 10_000)}}},
 	} {
 		if status, answer := h.doRequest(t, http.MethodPost, path, "", body); !strings.Contains(answer, "at most 1000 parts") {
 			t.Errorf("%s: %d %.300s", path, status, answer)

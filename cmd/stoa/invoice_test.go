@@ -177,13 +177,16 @@ func TestExports(t *testing.T) {
 	if len(out.Exports) != 2 || out.Exports[0].Rows < 1 || out.Exports[1].Name != "webhook" {
 		t.Errorf("exports %+v", out)
 	}
+	if n := h.sumMetric(t, "stoa_exports_total"); n < 2 {
+		t.Errorf("the metrics have %v batches, want one for each export", n)
+	}
 	for name, value := range map[string]string{
 		"STOA_EXPORT_FOLDER": folder + "/nosuch", "STOA_EXPORT_FORMAT": "xml", "STOA_EXPORT_WEBHOOK": "ftp://x", server.WebhookSecretName: "short",
 		"STOA_EXPORT_STRIPE": "tokens:x", server.StripeKeyName: "sk_test_1", "STOA_EXPORT_PRIVATE_NETWORK": "perhaps",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(name, value)
-			if _, err := server.NewExporter(h.Dependencies); err == nil || !strings.Contains(err.Error(), name) {
+			if _, err := server.NewExporter(h.Dependencies, nil); err == nil || !strings.Contains(err.Error(), name) {
 				t.Errorf("error %v", err)
 			}
 		})

@@ -93,6 +93,7 @@ func runCommand(ctx context.Context, args []string, c *console) int {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
+	c.log = newStartLogger(args)
 	command, err := parser.Parse(args)
 	if err != nil {
 		return c.reportError(usageError(err))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -36,10 +37,18 @@ func openExercisedServer(t *testing.T) *testServer {
 	t.Helper()
 	h := openTestServer(t, dbtest.NewPostgresURL(t))
 	h.requireStatus(t, 200, nil, "POST", "/agents/assistant", "", newRPCCall("message:send", newTextMessage("hello")))
-	// A run that waits for its next attempt.
+	h.requireStatus(t, 201, nil, "POST", "/admin/apps/default/budgets", testSecret, map[string]any{"name": "cap", "unit": "calls", "amount": 4, "window": "total"})
+	// A run that waits for its next attempt, an export, and a used budget.
 	if err := h.db.Platform().RunTx(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.Exec(t.Context(), `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, ready, last_error, created_at)
 			VALUES ('default', 'resting', 1, 'pending', 1, 1, 1, '', stoa_now() + 3600000000, FALSE, 'no', stoa_now())`)
+		if err == nil {
+			_, err = tx.Exec(t.Context(), `INSERT INTO export (name, since, holder, until, batch, pending, rows, refused, error, updated_at) VALUES ('file', 0, '', 0, 1, FALSE, 0, 0, '', 0)`)
+		}
+		if err == nil {
+			_, err = tx.Exec(t.Context(), `INSERT INTO budget_balance (tenant, budget, since, committed, reserved) SELECT tenant, id, 0, 1, 0 FROM budget WHERE name = 'cap'
+				ON CONFLICT (tenant, budget, since) DO UPDATE SET committed = 1`)
+		}
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -58,15 +67,16 @@ func openExercisedServer(t *testing.T) *testServer {
 	m.RecordTick("acme", errors.New("no"))
 	m.RecordDelivery("acme", "unsigned")
 	m.RecordAppEviction()
+	m.RecordRequest(surface.Observation{Route: "/tasks/{id}", Status: 200, Duration: time.Minute, Stream: true})
+	m.RecordExport("file", nil)
+	m.NewRedisObserver("limits")(t.Context(), time.Millisecond, errors.New("no"))
 	return h
 }
 
-// TestMetricsPage compares docs/metrics.md with what Prometheus is shown: names, kinds, labels, help texts.
-func TestMetricsPage(t *testing.T) {
-	t.Parallel()
-	const file = "../../docs/metrics.md"
-	h := openExercisedServer(t)
-	shown, err := h.Metrics().Gatherer().Gather()
+// listShownMetrics returns the metrics that Prometheus is shown by a server.
+func (ts *testServer) listShownMetrics(t *testing.T) map[string]metrics.Info {
+	t.Helper()
+	shown, err := ts.Metrics().Gatherer().Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,6 +93,34 @@ func TestMetricsPage(t *testing.T) {
 		}
 		got[f.GetName()] = metrics.Info{Name: f.GetName(), Kind: strings.ToLower(f.GetType().String()), Help: f.GetHelp(), Labels: slices.Sorted(maps.Keys(labels))}
 	}
+	return got
+}
+
+// openServerTLS starts a server whose listener has a certificate.
+func openServerTLS(t *testing.T) *testServer {
+	t.Helper()
+	dir := t.TempDir()
+	writeCertificate(t, dir)
+	file := filepath.Join(dir, "stoa.yaml")
+	text := strings.NewReplacer("cert.pem", filepath.Join(dir, "cert.pem"), "key.pem", filepath.Join(dir, "key.pem")).Replace(encryptedApp) + "observability: {metrics: {enabled: true}}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return openServerWith(t, dbtest.NewSQLiteURL(t), newTestLog(t), file)
+}
+
+// TestMetricsPage compares docs/metrics.md with what Prometheus is shown: names, kinds, labels, help texts.
+func TestMetricsPage(t *testing.T) {
+	t.Parallel()
+	const file = "../../docs/metrics.md"
+	h := openExercisedServer(t)
+	got := h.listShownMetrics(t)
+	const certificate = "stoa_tls_certificate_not_after_seconds"
+	secure, found := openServerTLS(t), false
+	waitWithin(t, 20*time.Second, "the expiry of the certificate is shown", func() bool {
+		got[certificate], found = secure.listShownMetrics(t)[certificate]
+		return found
+	})
 	want := map[string]metrics.Info{}
 	for _, f := range h.Metrics().List() {
 		f.Labels = slices.Sorted(slices.Values(f.Labels))

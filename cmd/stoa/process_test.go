@@ -169,6 +169,56 @@ func TestRefusesToStart(t *testing.T) {
 	}
 }
 
+// TestJSONLogFromStart checks that a server whose log is JSON writes nothing else when it cannot start, also if that is
+// known before its settings are: by a flag, the environment or the file.
+func TestJSONLogFromStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"good.yaml": "agents: {a: {llm: m}}\nllms: {m: {provider: scripted}}\n", "bad.yaml": "agents: {a: {llm: m}}\nlogger: {format: json}\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name, variable string
+		args           []string
+		want           string
+		code           int
+	}{
+		{"file with an error", "", []string{"--log-format", "json", "--config", "bad.yaml"}, "agents.a.llm", 1},
+		{"format in the file with an error", "", []string{"--config", "bad.yaml"}, "agents.a.llm", 1},
+		{"no file", "STOA_LOG_FORMAT=json", []string{"--config", "none.yaml"}, "none.yaml", 1},
+		{"wrong flag", "STOA_LOG_FORMAT=json", []string{"--prot", "80"}, "--prot", 2},
+		{"value of a flag", "", []string{"--port", "http", "--log-format=json"}, "--port", 2},
+		{"setting out of range", "", []string{"--log-format=json", "--config=good.yaml", "--port", "70000"}, "--port must be between", 2},
+		{"variable", "STOA_PORT=http", []string{"--log-format=json"}, "STOA_PORT", 2},
+		{"no JSON", "STOA_LOG_FORMAT=json", []string{"--log-format=simple", "--config", "none.yaml"}, "", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p, err := stoatest.LaunchProcess("stoa", dir, []string{tt.variable}, append([]string{"serve"}, tt.args...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-p.Ended()
+			if code := p.Cmd.ProcessState.ExitCode(); code != tt.code {
+				t.Errorf("it ends with %d, want %d", code, tt.code)
+			}
+			for line := range strings.Lines(p.Output()) {
+				record, err := decodeUniqueNames(line)
+				if isJSON := err == nil; isJSON != (tt.want != "") {
+					t.Errorf("the line %s", line)
+				} else if wrong, _ := record["error"].(string); isJSON && (record["level"] != "ERROR" || !strings.Contains(wrong, tt.want)) {
+					t.Errorf("%v, want an error with %q", record, tt.want)
+				}
+			}
+			if p.Output() == "" {
+				t.Error("it writes nothing")
+			}
+		})
+	}
+}
+
 // TestJSONLog checks that every line of a server whose log is JSON is one object, without a name that occurs twice: when it
 // serves, answers and stops, and when it cannot start. Lines of requests name the client, the subject, the task and the limit.
 func TestJSONLog(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"stoa/cmd/stoa/server"
+	"stoa/tenancy/db/dbtest"
 )
 
 // TestPrometheus lets a real Prometheus scrape a server with its token and query the result, and checks the metric
@@ -112,4 +113,32 @@ func queryPrometheus(t *testing.T, prometheus, query string) string {
 		return ""
 	}
 	return fmt.Sprint(out.Data.Result[0].Value[1])
+}
+
+// TestRedisMetrics checks that a server counts what it asks of Redis, for signals and for limits.
+func TestRedisMetrics(t *testing.T) {
+	t.Parallel()
+	port, host, database, redis := 0, "127.0.0.1", dbtest.NewPostgresURL(t), requireRedisURL(t)
+	h, err := openFlaggedServer(t, server.Flags{Database: &database, Port: &port, Host: &host, Redis: &redis}, newTestLog(t), exampleConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts := startTestServer(t, h)
+	ts.requireStatus(t, http.StatusUnauthorized, nil, "GET", "/admin/apps", "a-wrong-secret", nil) // it is counted in Redis
+	ts.createApp(t, "acme", fmt.Sprintf(slowApp, "acme"))                                          // other processes are signalled
+	waitWithin(t, 20*time.Second, "both uses of Redis are counted", func() bool {
+		families, err := ts.Metrics().Gatherer().Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		uses := map[string]bool{}
+		for _, f := range families {
+			for _, m := range f.Metric {
+				if f.GetName() == "stoa_redis_duration_seconds" && m.GetHistogram().GetSampleCount() > 0 {
+					uses[m.Label[0].GetValue()] = true
+				}
+			}
+		}
+		return uses["signals"] && uses["limits"]
+	})
 }

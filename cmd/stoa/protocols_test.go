@@ -17,9 +17,34 @@ func addProtocolRoutes() {
 			return map[string]any{"model": x.replaceIDs(agent), "messages": []any{map[string]any{"role": "user", "content": "hello"}}}
 		}
 	}
+	chatDecision := func(x appIDs) any {
+		result := map[string]any{"role": "tool", "tool_call_id": x.replaceIDs("mcpr_{held}_{call}"), "content": `{"approve": true}`}
+		return map[string]any{"model": "assistant", "messages": []any{result}}
+	}
 	row("POST /openai/v1/chat/completions",
 		accessRule{path: "/apps/acme/openai/v1/chat/completions", body: chat("assistant")(unknownIDs), anyOf: assistantScopes()},
-		isolationProbe{path: "/openai/v1/chat/completions", body: chat("{agent}")}, isolationProbe{path: "/apps/{app}/openai/v1/chat/completions", body: chat("assistant")})
+		isolationProbe{path: "/openai/v1/chat/completions", body: chat("{agent}")}, isolationProbe{path: "/openai/v1/chat/completions", body: chatDecision},
+		isolationProbe{path: "/apps/{app}/openai/v1/chat/completions", body: chat("assistant")})
+	const responses = "/openai/v1/responses"
+	responding := func(input any, previous string) func(x appIDs) any {
+		return func(x appIDs) any {
+			return map[string]any{"model": "assistant", "input": input, "previous_response_id": x.replaceIDs(previous)}
+		}
+	}
+	deciding := func(x appIDs) any {
+		approval := x.replaceIDs("mcpr_{held}_{call}")
+		return map[string]any{"model": "assistant", "input": []any{map[string]any{"type": "mcp_approval_response", "approval_request_id": approval, "approve": true}}}
+	}
+	row("POST "+responses, accessRule{path: "/apps/acme" + responses, body: responding("hello", "")(unknownIDs), anyOf: assistantScopes()},
+		isolationProbe{path: responses, body: responding("mine now", "resp_{task}_1")}, isolationProbe{path: responses, body: responding("mine now", "resp_{held}_1")},
+		isolationProbe{path: responses, body: responding("mine now", "resp_{wanting}_1")}, isolationProbe{path: responses, body: deciding},
+		isolationProbe{path: responses, body: func(x appIDs) any { return map[string]any{"model": x.agent, "input": "hello"} }},
+		isolationProbe{path: "/apps/{app}" + responses, body: responding("hello", "")})
+	row("GET "+responses+"/{response}", accessRule{path: "/apps/acme" + responses + "/nosuch", anyOf: anyAgentScopes("tasks:read")},
+		isolationProbe{path: responses + "/resp_{task}_1"}, isolationProbe{path: responses + "/resp_{held}_1"}, isolationProbe{path: "/apps/{app}" + responses + "/resp_{task}_1"})
+	row("POST "+responses+"/{response}/cancel", accessRule{path: "/apps/acme" + responses + "/nosuch/cancel", anyOf: anyAgentScopes("tasks:cancel")},
+		isolationProbe{path: responses + "/resp_{task}_1/cancel"}, isolationProbe{path: responses + "/resp_{held}_1/cancel"},
+		isolationProbe{path: "/apps/{app}" + responses + "/resp_{task}_1/cancel"})
 	row("GET /openai/v1/models", accessRule{path: "/apps/acme/openai/v1/models", access: discoveryOnly}, isolationProbe{path: "/apps/{app}/openai/v1/models"})
 	row("GET /openai/v1/models/{agent}", accessRule{path: "/apps/acme/openai/v1/models/assistant", access: discoveryOnly},
 		isolationProbe{path: "/openai/v1/models/{agent}"}, isolationProbe{path: "/apps/{app}/openai/v1/models/{agent}"})

@@ -45,6 +45,7 @@ func TestStoredBytes(t *testing.T) {
 		"/a2a/a":                      newRPCCall("message/send", camel),
 		"/mcp/a":                      newRPCCall("tools/call", map[string]any{"name": "a", "arguments": map[string]any{"message": text}}),
 		"/openai/v1/chat/completions": map[string]any{"model": "a", "messages": []any{map[string]any{"role": "user", "content": text}}},
+		"/openai/v1/responses":        map[string]any{"model": "a", "input": text},
 	} {
 		if status, answer := h.doRequest(t, "POST", path, ana, body); status != http.StatusTooManyRequests || !strings.Contains(answer, "storage.retention") {
 			t.Errorf("%s: %d %.300s, want 429 and what helps", path, status, answer)
@@ -54,8 +55,8 @@ func TestStoredBytes(t *testing.T) {
 	if got := grpcstatus.Convert(err); got.Code() != codes.ResourceExhausted || !strings.Contains(got.Message(), "storage.retention") {
 		t.Errorf("over gRPC: %v", err)
 	}
-	if n := h.Storage.Quota.RefusedWrites(); n < 7 {
-		t.Errorf("%d writes are counted as refused, want 7", n)
+	if n := h.Storage.Quota.RefusedWrites(); n < 8 {
+		t.Errorf("%d writes are counted as refused, want 8", n)
 	}
 	h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/a", ben, newRPCCall("message/send", newTextMessage(text)))
 

@@ -651,3 +651,29 @@ func (p *tcpProxy) disconnect() {
 	}
 	p.conns = nil
 }
+
+// TestGuessesShared checks that processes count wrong admin secrets of a client together: eight at each would be allowed.
+func TestGuessesShared(t *testing.T) {
+	onEachFleet(t, func(t *testing.T, _ bool, args []string) {
+		args = append(args, "--trusted-proxies", "127.0.0.1")
+		fleet := []*process{startProcess(t, t.TempDir(), args...), startProcess(t, t.TempDir(), args...)}
+		for attempt := range 10 {
+			minute, refused := time.Now().Truncate(time.Minute), 0
+			for i := range 16 {
+				req := fleet[i%2].newRequest(t, "GET", "/admin/apps", "a-wrong-secret", nil)
+				req.Header.Set("X-Forwarded-For", fmt.Sprintf("192.0.2.%d", attempt+1))
+				if status, _ := fleet[i%2].sendRequest(t, req); status == http.StatusTooManyRequests {
+					refused++
+				}
+			}
+			if !time.Now().Truncate(time.Minute).Equal(minute) {
+				continue // the count began anew in the middle
+			}
+			if refused == 0 || refused > 6 {
+				t.Errorf("%d of 16 guesses are refused, want 6", refused)
+			}
+			return
+		}
+		t.Error("every attempt met the end of a minute")
+	})
+}

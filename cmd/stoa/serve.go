@@ -17,6 +17,9 @@ type serveCmd struct {
 
 // Run serves until ctx ends, then drains. It returns an [exitError] with the code 2 for invalid settings.
 func (cmd *serveCmd) Run(ctx context.Context, c *console) error {
+	if c.log != nil {
+		slog.SetDefault(c.log)
+	}
 	// Before server.New, which reads the value to restore.
 	server.TuneGC()
 	mine, err := server.LoadDefaultApp(cmd.Config)
@@ -44,7 +47,7 @@ func (cmd *serveCmd) Run(ctx context.Context, c *console) error {
 			}
 		}
 	}
-	h, err := server.New(ctx, server.Options{Version: version, Settings: s, DefaultApp: mine, Log: log})
+	h, err := server.New(ctx, server.Options{Version: version, Commit: buildCommit(), Settings: s, DefaultApp: mine, Log: log})
 	if err == nil {
 		err = errors.Join(h.ListenAndServe(ctx, announce), h.Close())
 	}
@@ -53,4 +56,24 @@ func (cmd *serveCmd) Run(ctx context.Context, c *console) error {
 		return &exitError{code: exitFailed}
 	}
 	return err
+}
+
+// newStartLogger is [server.NewStartLogger] for a command line that may be wrong; nil for other commands than serve.
+func newStartLogger(args []string) *slog.Logger {
+	if len(args) == 0 || args[0] != "serve" {
+		return nil
+	}
+	return server.NewStartLogger(findFlag(args, "--log-format"), findFlag(args, "--config"))
+}
+
+// findFlag returns the value of a flag in args, "" if it is not there.
+func findFlag(args []string, name string) (value string) {
+	for i, arg := range args {
+		if v, ok := strings.CutPrefix(arg, name+"="); ok {
+			value = v
+		} else if arg == name && i+1 < len(args) {
+			value = args[i+1]
+		}
+	}
+	return value
 }

@@ -104,7 +104,7 @@ func openFlaggedServer(t testing.TB, line server.Flags, log *slog.Logger, config
 	if err != nil {
 		t.Fatal(err)
 	}
-	return server.New(t.Context(), server.Options{Version: version, Settings: s, DefaultApp: mine, Log: log})
+	return server.New(t.Context(), server.Options{Version: version, Commit: "abc123", Settings: s, DefaultApp: mine, Log: log})
 }
 
 // startTestServer serves h until the test ends.

@@ -55,7 +55,7 @@ func (h handler) handleCallTool(w http.ResponseWriter, r *http.Request, rpc *jso
 		defer f.Close()
 		return rpc.WriteResult(newCallResult(f.Task, base))
 	}
-	return v.StreamEvents(w, f, stream.Encoder{EncodeEvent: t.encodeEvent, EncodeError: rpc.EncodeError, EndsWhenSettled: true, NotResumable: true})
+	return v.StreamEvents(w, f, stream.Encoder{EncodeEvent: t.encodeEvent, EncodeError: rpc.EncodeError, EndsWhenSettled: true, NotResumable: true, KeepsFacts: true})
 }
 
 // admitToolCall decodes a call, authorizes the caller and reserves its budgets and limits. Validation errors are

@@ -15,6 +15,7 @@ import (
 const (
 	finishStop          = "stop"           // the answer is complete, or the agent asks for input
 	finishContentFilter = "content_filter" // the agent or a guardrail refused
+	finishToolCalls     = "tool_calls"     // tool calls of the agent wait for decisions, see approval.go
 )
 
 // eventEncoder encodes the answer of one task. It belongs to the goroutine of its request.
@@ -37,14 +38,14 @@ func (e *eventEncoder) encodeCompletion(task agentsvc.Task) (status int, body an
 		return err.status, err.toErrorBody(surface.RequestID(e.r))
 	}
 	var texts []string
-	// The history of this task only: prior messages of the client are not part of it.
+	// The history of this turn only: prior messages of the client are not part of it.
 	for _, m := range task.History {
 		if text := messageText(m); m.Role == agentsvc.RoleAgent && text != "" {
 			texts = append(texts, text)
 		}
 	}
 	text := strings.Join(texts, "\n\n")
-	c := choice{Message: &assistantMessage{Role: "assistant", Content: text}, Finish: finishReason(task.Status.State)}
+	c := choice{Message: &assistantMessage{Role: "assistant", Content: text, ToolCalls: newToolCalls(task.ID, task.Status)}, Finish: finishReason(task.Status)}
 	answer := e.newCompletion("chat.completion", c)
 	answer.Usage = newUsage(task.Status.Message)
 	return http.StatusOK, answer
@@ -79,7 +80,13 @@ func (e *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 			out = append(out, e.newChunk(delta{Content: &text}, nil))
 		}
 	}
-	out = append(out, e.newChunk(delta{}, finishReason(st.State)))
+	if calls := newToolCalls(e.task.ID, *st); calls != nil {
+		for i := range calls {
+			calls[i].Index = &i
+		}
+		out = append(out, e.newChunk(delta{ToolCalls: calls}, nil))
+	}
+	out = append(out, e.newChunk(delta{}, finishReason(*st)))
 	if e.includeUsage {
 		// The chunk with the usage has no choices (stream_options.include_usage).
 		last := e.newCompletion("chat.completion.chunk")
@@ -124,13 +131,25 @@ func (e *eventEncoder) encodeStreamError(err error) any {
 	return body
 }
 
-// finishReason returns finishContentFilter for a rejected task, else finishStop.
-func finishReason(s agentsvc.State) *string {
+// finishReason returns why an answer ends with a status.
+func finishReason(st agentsvc.Status) *string {
 	reason := finishStop
-	if s == agentsvc.Rejected {
+	switch {
+	case st.State == agentsvc.Rejected:
 		reason = finishContentFilter
+	case len(openApprovals(st)) > 0:
+		reason = finishToolCalls
 	}
 	return &reason
+}
+
+// newToolCalls returns the calls of approvalFunction with which the status of a task ends an answer, nil if it waits for
+// no decision.
+func newToolCalls(id agentsvc.TaskID, st agentsvc.Status) (calls []toolCall) {
+	for _, a := range openApprovals(st) {
+		calls = append(calls, toolCall{ID: newApprovalID(id, a.Call.ID), Type: "function", Function: functionCall{approvalFunction, describeRequest(id, a)}})
+	}
+	return calls
 }
 
 // messageText returns the texts of m or, if it has none, its data as JSON. Data of a message that has text is left

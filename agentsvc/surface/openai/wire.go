@@ -13,9 +13,7 @@ type (
 		StreamOptions struct {
 			IncludeUsage bool `json:"include_usage"`
 		} `json:"stream_options"`
-		User             string         `json:"user"`
-		SafetyIdentifier string         `json:"safety_identifier"`
-		Metadata         map[string]any `json:"metadata"`
+		clientFields
 
 		N              *int              `json:"n"`
 		Tools          []json.RawMessage `json:"tools"`
@@ -26,12 +24,22 @@ type (
 			Type string `json:"type"`
 		} `json:"response_format"`
 	}
+	// clientFields are stored with the message as its metadata.
+	clientFields struct {
+		User             string         `json:"user"`
+		SafetyIdentifier string         `json:"safety_identifier"`
+		Metadata         map[string]any `json:"metadata"`
+	}
 	message struct {
 		Role string `json:"role"`
 		// Content is a text or a list of parts.
-		Content   json.RawMessage   `json:"content"`
-		Refusal   string            `json:"refusal"`
-		ToolCalls []json.RawMessage `json:"tool_calls"`
+		Content json.RawMessage `json:"content"`
+		Refusal string          `json:"refusal"`
+		// ToolCalls and ToolCallID may only be about approvals, see approval.go.
+		ToolCalls []struct {
+			ID string `json:"id"`
+		} `json:"tool_calls"`
+		ToolCallID string `json:"tool_call_id"`
 	}
 	// part is a part of a message; Type says which of the other members is used. ImageURL and File.Data may be data
 	// URLs.
@@ -42,14 +50,15 @@ type (
 		ImageURL struct {
 			URL string `json:"url"`
 		} `json:"image_url"`
-		InputAudio struct {
-			Data   string `json:"data"`
-			Format string `json:"format"`
-		} `json:"input_audio"`
-		File struct {
+		InputAudio inputAudio `json:"input_audio"`
+		File       struct {
 			Data string `json:"file_data"`
 			Name string `json:"filename"`
 		} `json:"file"`
+	}
+	inputAudio struct {
+		Data   string `json:"data"`
+		Format string `json:"format"`
 	}
 )
 
@@ -76,16 +85,40 @@ type (
 		Finish   *string           `json:"finish_reason"`
 	}
 	// assistantMessage is the message of a whole answer. Refusal is always null: a refusal is content with the
-	// finish reason content_filter.
+	// finish reason content_filter. ToolCalls are the approvals that the task waits for.
 	assistantMessage struct {
-		Role    string  `json:"role"`
-		Content string  `json:"content"`
-		Refusal *string `json:"refusal"`
+		Role      string     `json:"role"`
+		Content   string     `json:"content"`
+		Refusal   *string    `json:"refusal"`
+		ToolCalls []toolCall `json:"tool_calls,omitempty"`
 	}
 	// delta is new text. Content is a pointer, because the first chunk has an empty text and the last one none.
 	delta struct {
-		Role    string  `json:"role,omitempty"`
-		Content *string `json:"content,omitempty"`
+		Role      string     `json:"role,omitempty"`
+		Content   *string    `json:"content,omitempty"`
+		ToolCalls []toolCall `json:"tool_calls,omitempty"`
+	}
+	// toolCall is a call of approvalFunction. Index is present in chunks only.
+	toolCall struct {
+		Index    *int         `json:"index,omitempty"`
+		ID       string       `json:"id"`
+		Type     string       `json:"type"`
+		Function functionCall `json:"function"`
+	}
+	// functionCall has its arguments as JSON text.
+	functionCall struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	}
+	// approvalArguments are the arguments of approvalFunction: the tool call that waits. Agent is the path of the nested
+	// agent that makes the call.
+	approvalArguments struct {
+		TaskID    string          `json:"task_id"`
+		CallID    string          `json:"call_id"`
+		Agent     string          `json:"agent,omitempty"`
+		Tool      string          `json:"tool"`
+		Arguments json.RawMessage `json:"arguments"`
+		Prompt    string          `json:"prompt"`
 	}
 	// usage holds the tokens of all model calls of the turn.
 	usage struct {

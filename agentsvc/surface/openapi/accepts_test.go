@@ -36,7 +36,7 @@ type probedServer struct {
 var probedOperations = []string{
 	"POST /admin/apps", "POST /admin/prices", "POST /admin/plans", "POST /admin/budgets", "POST /admin/apps/{app}/credits",
 	"POST /admin/apps/{app}/keys", "POST /admin/apps/{app}/roles", "PUT /admin/apps/{app}/secrets/{name}", "PUT /admin/seller",
-	"PUT /admin/apps/{app}/buyer", "POST /v1/agents/{agent}/message:send",
+	"PUT /admin/apps/{app}/buyer", "POST /v1/agents/{agent}/message:send", "POST /openai/v1/responses",
 }
 
 // The bodies of valid requests, by operation or else by the schema of the body. A schema without a row takes any object.
@@ -61,6 +61,7 @@ var probeBodies = map[string]string{
 	"RPCCall":      `{"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}}`,
 
 	"CompletionRequest":       `{"model": "assistant", "messages": [{"role": "user", "content": "hello"}]}`,
+	"ResponseRequest":         `{"model": "assistant", "input": "hello"}`,
 	"POST /agents/{agent}":    `{"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": {"message_id": "m1", "role": "user", "parts": [{"type": "text", "text": "hello"}]}}}`,
 	"POST /mcp/{agent}":       `{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "assistant", "arguments": {"message": "hello"}}}`,
 	"PUT /admin/plans/{plan}": `{"currency": "USD"}`,
@@ -126,6 +127,8 @@ func (s *probedServer) create(t *testing.T, key string) {
 	switch {
 	case created.Task.ID != "":
 		s.ids["task"] = created.Task.ID
+	case strings.HasSuffix(key, "/responses"):
+		s.ids["response"] = created.ID
 	case strings.HasSuffix(key, "/credits"):
 		s.ids["credit"] = created.ID
 	case strings.HasSuffix(key, "/keys"):

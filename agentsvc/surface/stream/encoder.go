@@ -23,6 +23,11 @@ type Encoder struct {
 	ErrorEventName string
 	// EventName is the name of the server-sent events; "" = they have none, so browsers deliver them as "message".
 	EventName string
+	// NameEvent returns the name of the server-sent event of a body, in place of EventName and ErrorEventName; nil = these
+	// are used.
+	NameEvent func(body any) string
+	// KeepsFacts says that the encoder keeps what it gets: the memory of facts is reserved until the response ends.
+	KeepsFacts bool
 	// DoneBody is the body of a last event that marks the regular end of the stream; nil = there is none. It is named
 	// "done" if EventName is set. A stream that was interrupted does not end with it.
 	DoneBody any
@@ -33,6 +38,14 @@ type Encoder struct {
 
 // Bodies is the encoding of one event as more than one body. They share the event's sequence.
 type Bodies []any
+
+// eventName returns the name of the server-sent event of a body, whose name is fixed without NameEvent.
+func (e Encoder) eventName(fixed string, body any) string {
+	if e.NameEvent != nil {
+		return e.NameEvent(body)
+	}
+	return fixed
+}
 
 // encodeReplyEvent returns the body for the standalone reply of ev, which must have one.
 func (e Encoder) encodeReplyEvent(ev agentsvc.Event) any { return e.EncodeReply(*replyOf(ev)) }

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -179,6 +180,59 @@ func TestStreamWithoutMemory(t *testing.T) {
 			t.Errorf("stream %q, want %q", got, want)
 		}
 	})
+}
+
+// TestKeptFacts: the memory of what an encoder keeps is reserved; without it the stream ends with an error.
+func TestKeptFacts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		large := &agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart(strings.Repeat("x", 400<<10))}}
+		_, f := newTestSubscription(t.Context(), agentsvc.Task{}, func(context.Context) iter.Seq2[agentsvc.Event, error] {
+			return func(yield func(agentsvc.Event, error) bool) {
+				for seq := int64(1); seq < 9 && yield(agentsvc.Event{Seq: seq, Message: large}, nil); seq++ {
+				}
+			}
+		})
+		f.options.Memory = capacity.NewPool(2<<20, nil).NewReservation("acme", 1)
+		e := plainEncoder
+		e.KeepsFacts, e.NotResumable = true, true
+		e.NameEvent = func(body any) string {
+			if _, ok := body.(int64); ok {
+				return "fact"
+			}
+			return "error"
+		}
+		w := httptest.NewRecorder()
+		if err := f.WriteSSE(w, e, testOptions); !errors.Is(err, capacity.ErrFull) {
+			t.Errorf("WriteSSE = %v, want it for the log", err)
+		}
+		f.options.Memory.ReleaseBytes()
+		if got, want := w.Body.String(), "event: fact\ndata: 1\n\nevent: fact\ndata: 2\n\nevent: error\ndata: \""+capacity.ErrFull.Error()+"\"\n\n"; got != want {
+			t.Errorf("stream %q, want %q", got, want)
+		}
+	})
+}
+
+// TestReadFacts: of a repeated message whose task has gone on, the facts of its own turn are read.
+func TestReadFacts(t *testing.T) {
+	t.Parallel()
+	status := func(seq int64, s agentsvc.State) agentsvc.Event {
+		return agentsvc.Event{Seq: seq, Status: &agentsvc.Status{State: s}}
+	}
+	_, f := newTestSubscription(t.Context(), agentsvc.Task{Seq: 4, Status: agentsvc.Status{State: agentsvc.Completed}}, func(context.Context) iter.Seq2[agentsvc.Event, error] {
+		return func(yield func(agentsvc.Event, error) bool) {
+			_ = yield(status(1, agentsvc.Working), nil) && yield(agentsvc.Event{Chunk: &agentsvc.Chunk{Text: "a"}}, nil) &&
+				yield(status(2, agentsvc.InputRequired), nil) && yield(status(3, agentsvc.Working), nil) && yield(status(4, agentsvc.Completed), nil)
+		}
+	})
+	var got []int64
+	err := f.ReadFacts(time.Minute, func(ev agentsvc.Event) bool {
+		got = append(got, ev.Seq)
+		return ev.Status.State.IsInterrupted()
+	})
+	if err != nil || !slices.Equal(got, []int64{1, 2}) {
+		t.Errorf("the facts are %v, %v", got, err)
+	}
 }
 
 // yieldThenBlock yields one event and then waits until its context ends.

@@ -85,32 +85,49 @@ func Open(ctx context.Context, o Options, start func(ctx context.Context) (agent
 // streams, and returns the task as it is by then. If there is no memory for more events it returns the task early. It
 // closes s.
 func (s *Subscription) WaitSettled(timeout time.Duration) (agentsvc.Task, error) {
-	defer s.Close()
 	t := s.Task
 	if t.Status.State.IsTerminal() || t.Status.State.IsInterrupted() {
+		s.Close()
 		return t, nil
 	}
+	err := s.ReadFacts(timeout, func(ev agentsvc.Event) bool {
+		t.ApplyEvent(ev)
+		return s.isSettledBy(ev)
+	})
+	if err != nil {
+		return agentsvc.Task{}, err
+	}
+	return t, nil
+}
+
+// ReadFacts passes the facts of s to apply until that returns true. Like WaitSettled it ends early, without an error,
+// after timeout, if the server ends its streams and if there is no memory for more events. It closes s. The facts of a
+// submitted message begin with its turn, also where the message was sent before and its task has gone on.
+func (s *Subscription) ReadFacts(timeout time.Duration, apply func(ev agentsvc.Event) (done bool)) error {
+	defer s.Close()
 	timer := time.AfterFunc(timeout, func() { s.cancel(errWaitTimeout) })
 	defer timer.Stop()
 	for ev, err := range s.events {
-		if err == nil && ev.Chunk == nil {
+		if err == nil && ev.Chunk != nil {
+			continue
+		}
+		if err == nil {
 			err = s.options.Memory.ReserveBytes(s.ctx, ev.ByteSize())
 		}
 		if err != nil {
 			if errors.Is(err, capacity.ErrFull) {
-				return t, nil // the task continues and can be read later
+				return nil // the task continues and can be read later
 			}
 			if cause := context.Cause(s.ctx); errors.Is(cause, errWaitTimeout) || errors.Is(cause, ErrStreamsEnding) {
-				return t, nil
+				return nil
 			}
-			return agentsvc.Task{}, err
+			return err
 		}
-		t.ApplyEvent(ev)
-		if s.isSettledBy(ev) {
+		if apply(ev) {
 			break
 		}
 	}
-	return t, nil
+	return nil
 }
 
 // WriteEvents passes each event of s, encoded by d, to write together with its sequence (0 for a delta), and closes s.
@@ -139,6 +156,11 @@ func (s *Subscription) WriteEvents(d Encoder, write func(seq int64, body any) er
 			return ErrStreamsEnding
 		default:
 			return err
+		}
+		if d.KeepsFacts && ev.Chunk == nil {
+			if err := s.options.Memory.ReserveBytes(s.ctx, ev.ByteSize()); err != nil {
+				return err
+			}
 		}
 		reported := d.EncodeEvent
 		if s.options.MayReply && replyOf(ev) != nil {

@@ -26,7 +26,7 @@ func (s *Subscription) WriteSSE(w http.ResponseWriter, d Encoder, o sse.Options)
 		if d.NotResumable {
 			seq = 0
 		}
-		return out.WriteEvent(d.EventName, seq, body)
+		return out.WriteEvent(d.eventName(d.EventName, body), seq, body)
 	})
 	switch {
 	case err == nil:
@@ -34,7 +34,7 @@ func (s *Subscription) WriteSSE(w http.ResponseWriter, d Encoder, o sse.Options)
 	case errors.Is(err, ErrClientGone):
 		return nil // the client can resume after the last id that it got
 	case errors.Is(err, ErrStreamsEnding) && d.NotResumable:
-		_ = out.WriteEvent(d.EventName, 0, d.EncodeError(apierror.ErrNotReady))
+		writeError(out, d, d.EventName, apierror.ErrNotReady)
 		return nil
 	// The client reconnects to another process, which has the same log.
 	case errors.Is(err, ErrStreamsEnding):
@@ -45,9 +45,15 @@ func (s *Subscription) WriteSSE(w http.ResponseWriter, d Encoder, o sse.Options)
 		out.WriteRetry()
 	// 200 has been sent, so the error can only be an event.
 	default:
-		_ = out.WriteEvent(cmp.Or(d.ErrorEventName, d.EventName), 0, d.EncodeError(err))
+		writeError(out, d, cmp.Or(d.ErrorEventName, d.EventName), err)
 	}
 	return err
+}
+
+// writeError writes err as the last event of a stream.
+func writeError(out *sse.Writer, d Encoder, name string, err error) {
+	body := d.EncodeError(err)
+	_ = out.WriteEvent(d.eventName(name, body), 0, body)
 }
 
 // writeDone writes the event that marks the regular end of the stream, if the protocol has one.

@@ -227,11 +227,14 @@ func formatAnswer(resp *http.Response, body string) string {
 	return b.String() + strings.TrimRight(indented.String(), "\n") + "\n"
 }
 
-// joinStream joins the deltas of a stream. How a text is cut into deltas depends on timing, so recorded streams
-// must not.
+// joinStream joins the deltas of a stream and numbers its events again. How a text is cut into deltas depends on timing,
+// so recorded streams must not.
 func joinStream(stream string) string {
-	events := strings.Split(strings.TrimRight(stream, "\n"), "\n\n")
-	return strings.Join(joinChunks(events), "\n\n") + "\n"
+	events := joinChunks(strings.Split(strings.TrimRight(stream, "\n"), "\n\n"))
+	for i := range events {
+		events[i] = sequencePattern.ReplaceAllString(events[i], fmt.Sprintf(`"sequence_number":%d`, i))
+	}
+	return strings.Join(events, "\n\n") + "\n"
 }
 
 // joinChunks joins consecutive events that carry text of the same message into the first of them.
@@ -244,8 +247,8 @@ func joinChunks(events []string) (out []string) {
 			continue
 		}
 		before := out[len(out)-1]
-		// Insert before the end of the text: a part of A2A or the delta of a completion.
-		at := max(strings.LastIndex(before, `"}]`), strings.LastIndex(before, `"},"logprobs"`))
+		// Insert before the end of the text: a part of A2A, or the delta of a completion or of a response.
+		at := max(strings.LastIndex(before, `"}]`), strings.LastIndex(before, `"},"logprobs"`), strings.LastIndex(before, `","logprobs":[]}`))
 		quoted, _ := json.Marshal(text)
 		out[len(out)-1] = before[:at] + string(quoted[1:len(quoted)-1]) + before[at:]
 	}
@@ -285,11 +288,14 @@ func parseChunk(event string) (of, text string) {
 		Task     struct{ ID string }
 		ID       any // of a completion or of a JSON-RPC request
 		Choices  []struct{ Delta struct{ Content string } }
-		EventID  int64 `json:"eventId"`
+		EventID  int64  `json:"eventId"`
+		ItemID   string `json:"item_id"` // of a response
+		Delta    string
 		official
 		Result official
 	}
-	data := strings.TrimPrefix(strings.TrimPrefix(event, "event: message\n"), "data: ")
+	// A fact has an id, and then is no delta.
+	data := strings.TrimPrefix(eventNamePattern.ReplaceAllString(event, ""), "data: ")
 	if json.Unmarshal([]byte(data), &u) != nil || u.EventID > 0 {
 		return "", ""
 	}
@@ -309,6 +315,8 @@ func parseChunk(event string) (of, text string) {
 		return u.Msg.ID, u.Msg.Parts[0].Text
 	case len(u.Response.Content) > 0:
 		return u.Task.ID, u.Response.Content[0].Text
+	case u.Delta != "":
+		return u.ItemID, u.Delta
 	case len(u.Choices) > 0 && u.Choices[0].Delta.Content != "":
 		return fmt.Sprint(u.ID), u.Choices[0].Delta.Content
 	}
@@ -320,11 +328,13 @@ var (
 	uuidPattern          = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	timePattern          = regexp.MustCompile(`"20\d\d-[^"]*Z"`)
 	executionTimePattern = regexp.MustCompile(`"execution_time": ?[0-9.e-]+`)
-	unixTimePattern      = regexp.MustCompile(`"created": ?[1-9][0-9]{9}`)
+	unixTimePattern      = regexp.MustCompile(`"(created|created_at)": ?[1-9][0-9]{9}`)
 	callIDPattern        = regexp.MustCompile(`call_[0-9a-f]{24}`)
 	hashPattern          = regexp.MustCompile(`"(hash|prev)": ?"[0-9a-f]{64}"`)
 	keyedHashPattern     = regexp.MustCompile(`"hmac-sha256:[0-9a-f]{32}"`) // the key is new in each run
 	runSecondsPattern    = regexp.MustCompile(`"run_seconds": ?[0-9.e-]+`)
+	eventNamePattern     = regexp.MustCompile(`^event: [a-z._]+\n`)
+	sequencePattern      = regexp.MustCompile(`"sequence_number":\d+`)
 	monthPattern         = regexp.MustCompile(`\b20\d\d-\d\d((-reversal|-[2-9])?[": ])`)
 	monthEndPattern      = regexp.MustCompile(`\b20\d\d-\d\d-01T00:00:00Z`)
 	loadTimePattern      = regexp.MustCompile(`"(\d+)\.[0-9a-f]{14,16}`) // in the ETag of the default app
@@ -349,7 +359,7 @@ func (d *dialogue) normalizeAnswer(answer string) string {
 	answer = runSecondsPattern.ReplaceAllString(answer, `"run_seconds": SECONDS`)
 	answer = callIDPattern.ReplaceAllString(answer, "CALL")
 	answer = executionTimePattern.ReplaceAllString(answer, `"execution_time": SECONDS`)
-	answer = unixTimePattern.ReplaceAllString(answer, `"created": UNIX`)
+	answer = unixTimePattern.ReplaceAllString(answer, `"$1": UNIX`)
 	answer = tokenPattern.ReplaceAllString(answer, `"$1": "TOKEN"`)
 	return timePattern.ReplaceAllStringFunc(answer, func(at string) string {
 		// Only this form is replaced, so that a time in another form shows up as a difference. A2A 0.3 may leave

@@ -156,13 +156,24 @@ func (p *docPage) matchesValue(want, got any) bool {
 		return len(list) == len(want)
 	case string:
 		text, _ := got.(string)
-		if identifierPattern.MatchString(want) && identifierPattern.FindString(want) == want && identifierPattern.MatchString(text) {
-			if p.actualIDs[want] == "" {
-				p.actualIDs[want] = text
-			}
-			return p.actualIDs[want] == text
-		}
-		return want == text
+		return p.matchesText(want, text)
 	}
 	return reflect.DeepEqual(want, got)
+}
+
+// matchesText reports whether got is want, and learns which received identifiers those in want stand for.
+func (p *docPage) matchesText(want, got string) bool {
+	onPage, received := identifierPattern.FindAllString(want, -1), identifierPattern.FindAllString(got, -1)
+	if len(onPage) != len(received) || identifierPattern.ReplaceAllString(want, "") != identifierPattern.ReplaceAllString(got, "") {
+		return false
+	}
+	for i, id := range onPage {
+		if p.actualIDs[id] == "" {
+			p.actualIDs[id] = received[i]
+		}
+		if p.actualIDs[id] != received[i] {
+			return false
+		}
+	}
+	return true
 }

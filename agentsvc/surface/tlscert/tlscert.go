@@ -33,6 +33,16 @@ func NewConfig(c config.TLS, log *slog.Logger) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: p.getCertificate}, nil
 }
 
+// Expiry returns the end of validity of the certificate that new connections get with c, a configuration of NewConfig. It
+// reads renewed files as a connection does.
+func Expiry(c *tls.Config) time.Time {
+	pair, err := c.GetCertificate(nil)
+	if err != nil {
+		return time.Time{}
+	}
+	return pair.Leaf.NotAfter
+}
+
 // reloadInterval is how often the files of a certificate are read at most. They are read when a client connects.
 const reloadInterval = time.Second
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"stoa/agentsvc/config"
@@ -74,4 +75,24 @@ func TestFutureCertificate(t *testing.T) {
 			t.Errorf("after %v the certificate %d is used, want %d", step.after, got, step.serial)
 		}
 	}
+}
+
+// TestExpiry checks that the end of validity is that of the files, also after a renewal.
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		now, dir := time.Now().Truncate(time.Second), t.TempDir()
+		c, err := NewConfig(tlscerttest.NewPair(t, 1, now.Add(-time.Hour), now.Add(time.Hour)).WriteFiles(t, dir), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Expiry(c); !got.Equal(now.Add(time.Hour)) {
+			t.Errorf("it expires at %v", got)
+		}
+		tlscerttest.NewPair(t, 2, now.Add(-time.Hour), now.Add(2*time.Hour)).WriteFiles(t, dir)
+		time.Sleep(reloadInterval)
+		if got := Expiry(c); !got.Equal(now.Add(2 * time.Hour)) {
+			t.Errorf("after the renewal it expires at %v", got)
+		}
+	})
 }

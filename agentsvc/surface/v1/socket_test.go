@@ -470,6 +470,28 @@ func TestSocketTrace(t *testing.T) {
 	}
 }
 
+// TestObservedStreams checks that requests which open streams are distinguished from others.
+func TestObservedStreams(t *testing.T) {
+	t.Parallel()
+	observed := make(chan surface.Observation, 3)
+	h := newSlowFixture(t, v1.Options{}, surface.Options{Observe: func(o surface.Observation) { observed <- o }})
+	requireStream := func(route string, want bool) {
+		t.Helper()
+		if o := <-observed; o.Stream != want || !strings.HasSuffix(o.Route, route) {
+			t.Errorf("observed %+v, want %s as a stream: %t", o, route, want)
+		}
+	}
+	h.Do(t, http.MethodPost, agentPath+"/message:send", "", newMessageBody("hello", ""))
+	requireStream("/message:send", false)
+	h.Do(t, http.MethodPost, agentPath+"/message:stream", "", newMessageBody("hello", ""))
+	requireStream("/message:stream", true)
+	s := dialSocket(t, h, "")
+	if err := s.Close(websocket.StatusNormalClosure, ""); err != nil {
+		t.Fatal(err)
+	}
+	requireStream("/stream", true)
+}
+
 // TestTrickle checks that a body that arrives a few bytes at a time is cut off, like one that stops.
 func TestTrickle(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 
 // NewExporter returns an exporter of d, as a process of its own has one.
 func NewExporter(d *db.DB, s budgettest.Services, sinks map[string]export.Sink) *export.Exporter {
-	return export.New(d, s.Budgets, usagetest.Log).NewExporter(sinks)
+	return export.New(d, s.Budgets, usagetest.Log).NewExporter(sinks, nil)
 }
 
 // ListExports returns the progress of the exports of d.

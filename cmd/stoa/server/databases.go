@@ -89,6 +89,7 @@ func openBus(o Options, d *db.DB, t telemetry, c *closers) (*signal.Bus, error) 
 		if t.tracer != nil {
 			client.AddHook(redisTracer{})
 		}
+		t.observeRedis(client, "signals")
 		c.add(client.Close)
 		return signal.New(signal.NewRedisLink(client, "stoa"), o.Log), nil
 	case d.Engine() == db.Postgres:
@@ -100,17 +101,19 @@ func openBus(o Options, d *db.DB, t telemetry, c *closers) (*signal.Bus, error) 
 // openRateCounts returns the counters of rate limits: in Redis if it is configured, else in the database. Redis is
 // reached through a client of its own with short timeouts and no retries, because every call of an app waits for its
 // counters; the subscriptions of the bus need longer timeouts and retries.
-func openRateCounts(o Options, d *db.DB, c *closers) (*ratelimit.Backends, error) {
-	var client redis.UniversalClient
+func openRateCounts(o Options, d *db.DB, t telemetry, c *closers) (*ratelimit.Backends, error) {
+	var counts redis.UniversalClient
 	if o.Settings.Database.RedisURL != "" {
 		options, err := redis.ParseURL(o.Settings.Database.RedisURL)
 		if err != nil {
 			return nil, fmt.Errorf("--redis: %w", err)
 		}
-		client = redis.NewClient(ratelimit.BoundRedisOptions(options))
+		client := redis.NewClient(ratelimit.BoundRedisOptions(options))
+		t.observeRedis(client, "limits")
 		c.add(client.Close)
+		counts = client
 	}
-	return ratelimit.NewBackends(d, client, o.Log), nil
+	return ratelimit.NewBackends(d, counts, o.Log), nil
 }
 
 // prepareSchema migrates the schema if it is behind, or if the serving login may not use it, unless settings exclude that.

@@ -36,7 +36,7 @@ func openDependencies(ctx context.Context, o Options, s Storage, bus *signal.Bus
 	if err != nil {
 		return runtime.Dependencies{}, err
 	}
-	rates, err := openRateCounts(o, s.DB, c)
+	rates, err := openRateCounts(o, s.DB, t, c)
 	if err != nil {
 		return runtime.Dependencies{}, err
 	}

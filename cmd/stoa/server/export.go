@@ -33,8 +33,8 @@ const (
 )
 
 // NewExporter returns the exporter of usage with a sink for each configured target. It returns an error for a setting
-// that cannot work, such as a missing folder or secret, instead of exporting nothing.
-func NewExporter(d runtime.Dependencies) (*export.Exporter, error) {
+// that cannot work, such as a missing folder or secret, instead of exporting nothing. onDelivery may be nil.
+func NewExporter(d runtime.Dependencies, onDelivery func(export string, err error)) (*export.Exporter, error) {
 	var s exportSettings
 	if err := envconfig.Process("stoa_export", &s); err != nil {
 		return nil, envError(err)
@@ -68,7 +68,7 @@ func NewExporter(d runtime.Dependencies) (*export.Exporter, error) {
 			return nil, fmt.Errorf("STOA_EXPORT_STRIPE and %s: %w", StripeKeyName, err)
 		}
 	}
-	return d.Billing.Exports.NewExporter(sinks), nil
+	return d.Billing.Exports.NewExporter(sinks, onDelivery), nil
 }
 
 // newWebhookSink returns the sink of the webhook. Redirects are not followed: the signed usage must reach the

@@ -12,8 +12,10 @@ import (
 	"stoa/agentsvc/runtime"
 	"stoa/authz"
 	"stoa/authz/jwks"
+	"stoa/ratelimit"
 	"stoa/tenancy"
 	"stoa/tenancy/apikey"
+	"stoa/tenancy/audit"
 )
 
 // identity is what authenticates callers: the built-in issuer and its keys, API keys, the issuer of server.auth, and the
@@ -38,6 +40,10 @@ type appIdentity struct {
 	registry *authz.IssuerRegistry
 	// apiKeys verifies API keys, each of which belongs to one app.
 	apiKeys *authz.APIKeys
+	// failures counts failed authentications and writes them to the audit trail.
+	failures *audit.FailedCredentials
+	// adminAttempts counts wrong admin secrets for all processes on the database together.
+	adminAttempts *ratelimit.Throttle
 }
 
 // openVerifier returns the built-in issuer and the verifier that accepts its tokens and those of server.auth's issuer.
@@ -67,14 +73,20 @@ func openVerifier(ctx context.Context, o Options, d runtime.Dependencies, c *clo
 	return p, nil
 }
 
-// openAppIdentity returns the registry of the apps' issuers, which it adds to the verifier of p, and the API keys.
+// openAppIdentity returns the registry of the apps' issuers, which it adds to the verifier of p, the API keys, and the
+// counts of failed credentials.
 func openAppIdentity(ctx context.Context, apps *tenancy.Service, p platformIdentity, d runtime.Dependencies, c *closers) (appIdentity, error) {
 	registry, err := authz.OpenIssuerRegistry(ctx, apps, p.verifier, authz.IssuerRegistryOptions{HTTP: func(private bool) *http.Client { return IssuerHTTPClient(d, private) }, Cache: p.keyCache, Log: d.Log})
 	if err != nil {
 		return appIdentity{}, err
 	}
 	c.add(func() error { registry.Close(); return nil })
-	return appIdentity{registry, authz.NewAPIKeys(apikey.NewStore(d.DB, apps), p.issuer)}, nil
+	keys, err := d.Keys.DeriveKeys("throttle of the admin secret")
+	if err != nil {
+		return appIdentity{}, err
+	}
+	attempts := ratelimit.NewThrottle(ratelimit.ThrottleOptions{Shared: d.RateCounts.Shared, Tenant: tenancy.DefaultID, Key: keys[0]})
+	return appIdentity{registry, authz.NewAPIKeys(apikey.NewStore(d.DB, apps), p.issuer), audit.NewFailedCredentials(apps.Trail), attempts}, nil
 }
 
 // IssuerHTTPClient returns the client that fetches the keys of an app's issuer. private is the app's grant

@@ -11,6 +11,8 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"stoa/agentsvc/config/configfile"
+	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/surface"
 	"stoa/cmd/stoa/server/otlp"
 	"stoa/tenancy/db"
@@ -51,6 +53,27 @@ func NewLogger(ctx context.Context, s LogSettings, version string) (*slog.Logger
 		}
 		return errors.Join(errs...)
 	}, nil
+}
+
+// NewStartLogger returns the logger on standard error for what happens before the settings are known; nil if its lines
+// are not JSON. flag is the value of --log-format, "" = not given. Without it STOA_LOG_FORMAT decides, else the
+// configuration file of that path, whose other parts may be invalid.
+func NewStartLogger(flag, path string) *slog.Logger {
+	format := flag
+	if format == "" {
+		format, _ = lookupEnv("STOA_LOG_FORMAT")
+	}
+	if format == "" && path != "" {
+		if src, err := configfile.Read(path); err == nil {
+			doc, _ := document.Decode(src)
+			logger, _ := doc["logger"].(map[string]any)
+			format, _ = logger["format"].(string)
+		}
+	}
+	if format != "json" {
+		return nil
+	}
+	return slog.New(newLineHandler(os.Stderr, format, slog.LevelInfo))
 }
 
 // newLineHandler returns a handler that writes one line for each record. Both formats escape line ends inside a

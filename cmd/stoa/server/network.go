@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"time"
 
 	"stoa/agentsvc/surface/tlscert"
 	"stoa/cmd/stoa/server/listener"
@@ -73,4 +74,12 @@ func (n network) localURL(addr net.Addr) string {
 		return "https://" + reachableAddress(addr)
 	}
 	return "http://" + reachableAddress(addr)
+}
+
+// certificateExpiry returns the end of validity of the certificate in use, zero without TLS.
+func (n network) certificateExpiry() time.Time {
+	if n.tlsConfig == nil {
+		return time.Time{}
+	}
+	return tlscert.Expiry(n.tlsConfig)
 }

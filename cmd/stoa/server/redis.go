@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
@@ -67,4 +68,37 @@ func ignoreRedisNil(err error) error {
 		return nil
 	}
 	return err
+}
+
+// redisMeter observes the duration and the error of each command and pipeline.
+type redisMeter func(ctx context.Context, took time.Duration, err error)
+
+// DialHook implements [redis.Hook]. The command that waits for the connection is observed.
+func (m redisMeter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements [redis.Hook].
+func (m redisMeter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		began := time.Now()
+		err := next(ctx, cmd)
+		m(ctx, time.Since(began), ignoreRedisNil(err))
+		return err
+	}
+}
+
+// ProcessPipelineHook implements [redis.Hook].
+func (m redisMeter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		began := time.Now()
+		err := next(ctx, cmds)
+		m(ctx, time.Since(began), ignoreRedisNil(err))
+		return err
+	}
+}
+
+// observeRedis counts the commands of a client if metrics are enabled. use is what it is used for.
+func (t telemetry) observeRedis(client *redis.Client, use string) {
+	if t.metrics != nil {
+		client.AddHook(redisMeter(t.metrics.NewRedisObserver(use)))
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
@@ -50,5 +51,30 @@ func TestTracesOfRedis(t *testing.T) {
 	}
 	if got["get Unset"] != 1 || got["pipeline Unset"] != 1 {
 		t.Errorf("recorded are %v, want one get and one pipeline", got)
+	}
+}
+
+// TestMeterOfRedis checks that commands and pipelines are observed, with the errors of those that fail.
+func TestMeterOfRedis(t *testing.T) {
+	t.Parallel()
+	down := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	defer func() { _ = down.Close() }()
+	var failures int
+	down.AddHook(redisMeter(func(_ context.Context, took time.Duration, err error) {
+		if err == nil || took <= 0 {
+			t.Errorf("a command that failed is observed with %v and %v", took, err)
+		}
+		failures++
+	}))
+	_ = down.Get(t.Context(), "x").Err()
+	_, _ = down.Pipelined(t.Context(), func(p redis.Pipeliner) error { p.Get(t.Context(), "x"); return nil })
+	if failures != 2 {
+		t.Errorf("%d failures are observed, want 2", failures)
+	}
+	answer := func(context.Context, redis.Cmder) error { return redis.Nil }
+	observed := false
+	_ = redisMeter(func(_ context.Context, _ time.Duration, err error) { observed = err == nil }).ProcessHook(answer)(t.Context(), redis.NewCmd(t.Context()))
+	if !observed {
+		t.Error("a missing key is observed as an error, or not at all")
 	}
 }

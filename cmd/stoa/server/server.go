@@ -48,8 +48,10 @@ import (
 
 // Options are what a server is made of besides its environment.
 type Options struct {
-	// Version is that of this binary, as the log, the protocols and exported telemetry show it.
-	Version  string
+	// Version is that of this binary, as the log, the protocols and exported telemetry show it, Commit what it was built
+	// from.
+	Version, Commit string
+
 	Settings Settings
 	// DefaultApp is the app of the operator's file. Its configuration can be replaced while the server runs.
 	DefaultApp *DefaultApp
@@ -140,7 +142,7 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	exporter, err := NewExporter(base)
+	exporter, err := NewExporter(base, t.exportHook())
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +248,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, serving func()) erro
 func (s *Server) loops() []func(context.Context) error {
 	d, x := s.Dependencies, s.Execution
 	all := []func(context.Context) error{
-		s.bus.Run, s.Apps.Run, s.identity.issuer.Run, s.identity.registry.Run, s.identity.apiKeys.Run, x.Runtimes.Run, x.RunPool.Run, x.inMemoryPool.Run, x.runDispatchers,
+		s.bus.Run, s.Apps.Run, s.identity.issuer.Run, s.identity.registry.Run, s.identity.apiKeys.Run, s.identity.failures.Run, x.Runtimes.Run, x.RunPool.Run, x.inMemoryPool.Run, x.runDispatchers,
 		s.Storage.Quota.Run, d.InMemory.RunCleanup, d.Billing.Run, d.Billing.Invoices.Run, s.Exporter.Run, newStorageSampler(s.Storage.DB, s.Apps, d.Billing, s.Log).run,
 		s.NewSweeper(s.Log).Run, audit.NewInspector(s.Apps.Trail, leader.New(s.Storage.DB, "audit", agentsvc.NewID())).Run, idempotency.New(s.Storage.DB, s.Log).Run, s.network.gcTuner.Run,
 	}

@@ -25,6 +25,8 @@ import (
 	"stoa/agentsvc/surface/tenantapi"
 	v1 "stoa/agentsvc/surface/v1"
 	"stoa/agentsvc/surface/webhook"
+	"stoa/ratelimit"
+	"stoa/tenancy/audit"
 )
 
 // NewFrontend returns the HTTP server with the routes of every protocol. listens is the address of the listener: agent
@@ -47,8 +49,11 @@ func (s *Server) newFrontend(listens net.Addr, c cards) (*surface.Server, error)
 	}
 	// Hooks and pools of the whole process: every protocol shares the same verifier, limits and memory.
 	o := surface.Options{
-		Authentication: surface.Authentication{Verifier: s.identity.verifier, Keys: s.identity.apiKeys, Auth: s.DefaultApp.authConfig(), AdminSecret: s.Storage.secrets.adminSecret},
-		Idempotency:    idempotency.New(s.Storage.DB, s.Log), Router: s.router, Runtimes: s.Execution.Runtimes,
+		Authentication: surface.Authentication{
+			Verifier: s.identity.verifier, Keys: s.identity.apiKeys, Auth: s.DefaultApp.authConfig(), AdminSecret: s.Storage.secrets.adminSecret,
+			AdminAttempts: s.identity.adminAttempts, OnFailedCredential: s.identity.failures.Count,
+		},
+		Idempotency: idempotency.New(s.Storage.DB, s.Log), Router: s.router, Runtimes: s.Execution.Runtimes,
 		PublicURL: s.publicURL(listens), Hosts: s.hostNames(listens), TrustedProxies: s.Settings.Listen.TrustedProxies, CORS: cors,
 		OnLargeBodies: s.network.gcTuner.newBytesTracker(), BodyRate: int64(s.Settings.Bounds.AppBodyRateMiB) << 20, ResponseMemory: capacity.NewPool(int64(s.Settings.Bounds.AnswerMemoryMiB)<<20, s.network.gcTuner.newBytesTracker()),
 		Tracer: s.telemetry.tracer, Log: s.Log,
@@ -141,6 +146,9 @@ func (s *Server) NewMetricsHandler() http.Handler {
 	next := s.telemetry.metrics.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !ext.HasMetricsToken(r, s.Storage.secrets.metricsToken) {
+			if r.Header.Get("Authorization") != "" {
+				s.identity.failures.Count(audit.FailedCredential{Credential: surface.MetricsCredential, Reason: surface.ReasonInvalid, Client: ratelimit.ClientNetwork(r.RemoteAddr)})
+			}
 			http.Error(w, "the metrics require their token", http.StatusUnauthorized)
 			return
 		}

@@ -12,6 +12,7 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/trail"
+	"stoa/billing/budget"
 	"stoa/cmd/stoa/server/metrics"
 	"stoa/cmd/stoa/server/otlp"
 	"stoa/tenancy/runtimecache"
@@ -124,6 +125,14 @@ func (t telemetry) newRuntimeCacheOptions() runtimecache.Options {
 	return runtimecache.Options{OnBuild: t.metrics.RecordAppLoad, OnEvict: t.metrics.RecordAppEviction}
 }
 
+// exportHook returns what counts the deliveries of exports, nil without metrics.
+func (t telemetry) exportHook() func(export string, err error) {
+	if t.metrics == nil {
+		return nil
+	}
+	return t.metrics.RecordExport
+}
+
 // registerGauges defines the metrics that are computed when they are read.
 func (s *Server) registerGauges(frontend *surface.Server) error {
 	if s.telemetry.metrics == nil {
@@ -136,5 +145,9 @@ func (s *Server) registerGauges(frontend *surface.Server) error {
 			return n, err
 		},
 		UsagePending: s.Dependencies.Billing.Usage.PendingUsage, WritesRefused: s.Storage.Quota.RefusedWrites,
+		Version: s.Version, Commit: s.Commit, CertificateExpiry: s.network.certificateExpiry,
+		ExportNames: s.Exporter.Names(), Exports: s.Dependencies.Billing.Exports.ListExports, TightestBudgets: func(ctx context.Context, n int) ([]budget.TightBudget, error) {
+			return budget.ListTightest(ctx, s.Dependencies.Billing.Budgets, n)
+		},
 	})
 }

@@ -91,6 +91,13 @@ var surfaces = []messageSurface{
 		},
 	},
 	{
+		name: "OpenAI responses", path: "/openai/v1/responses",
+		wrapParts: func(l string) string { return `{"model":"assistant","input":` + l + `}` },
+		wrapData: func(v string) string {
+			return `{"model":"assistant","input":"hi","metadata":{"v":` + v + `}}`
+		},
+	},
+	{
 		name: "MCP", path: "/mcp/assistant",
 		wrapParts: func(l string) string { return rpcBody("tools/call", `{"name":"assistant","arguments":`+l+`}`) },
 		wrapData: func(v string) string {

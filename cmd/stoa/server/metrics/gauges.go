@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 
 	"stoa/agentsvc/store/queuestats"
 	"stoa/agentsvc/store/receiver"
+	"stoa/billing/budget"
+	"stoa/billing/export"
 	"stoa/tenancy/db"
 )
 
@@ -31,12 +34,29 @@ type Sources struct {
 	UsagePending func() (waiting, lost int64)
 	// WritesRefused returns the writes that the storage quota has refused.
 	WritesRefused func() int64
+	// Version and Commit are those of the binary.
+	Version, Commit string
+	// CertificateExpiry returns the end of validity of the listeners' certificate, zero without TLS.
+	CertificateExpiry func() time.Time
+	// ExportNames are the exports of usage of this process; Exports returns the progress of those of all processes.
+	ExportNames []string
+	Exports     func(ctx context.Context) ([]export.Status, error)
+	// TightestBudgets returns the budgets with the smallest part left, at most n.
+	TightestBudgets func(ctx context.Context, n int) ([]budget.TightBudget, error)
 }
 
 // RegisterGauges defines the metrics that are computed when they are read. It is called once, when what they read
 // exists.
 func (r *Recorder) RegisterGauges(s Sources) error {
 	d := r.defined
+	d.newGauge("stoa_build_info", "", "Always 1: the version of this process, what it was built from, and with which Go.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
+		show(1, metric.WithAttributes(attribute.String("version", s.Version), attribute.String("commit", s.Commit), attribute.String("go_version", runtime.Version())))
+	}, "version", "commit", "go_version")
+	d.newGauge("stoa_tls_certificate_not_after", "s", "Unix time at which the certificate in use expires.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
+		if until := s.CertificateExpiry(); !until.IsZero() {
+			show(float64(until.Unix()))
+		}
+	})
 	d.newGauge("stoa_runs_inflight", "", "Runs at work in this process.", observeInt(func() int64 { return int64(s.RunsInflight()) }))
 	d.newGauge("stoa_streams_open", "", "Streams of events that clients hold open.", observeInt(s.StreamsOpen))
 	d.newGauge("stoa_client_connections", "", "Connections of clients, over HTTP and gRPC.", observeInt(func() int64 { open, _ := s.Connections(); return open }))
@@ -65,11 +85,65 @@ func (r *Recorder) RegisterGauges(s Sources) error {
 		_, lost := s.UsagePending()
 		return lost
 	}))
+	r.registerBillingGauges(s)
 	d.newObservedCounter("stoa_storage_refused", "", "Writes that were refused since their app stores as much as it may.", observeInt(s.WritesRefused))
 	if s.DB.Engine() == db.Postgres {
 		d.defineConnectionPool(s.DB)
 	}
 	return d.err
+}
+
+// maxBudgetSeries bounds the budgets that are shown.
+const maxBudgetSeries = 50
+
+// registerBillingGauges defines the gauges of budgets and exports.
+func (r *Recorder) registerBillingGauges(s Sources) {
+	budgets := newCachedQuery(func(ctx context.Context) ([]budget.TightBudget, error) {
+		return s.TightestBudgets(ctx, maxBudgetSeries)
+	})
+	r.defined.newGauge("stoa_budget_remaining_ratio", "", "Part of a budget that is left in its window, from 0 to 1, of the 50 used budgets that have the least; "+
+		"without a label app those of the platform.", func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
+		list, _ := budgets(ctx)
+		for _, b := range list {
+			if b.App == "" {
+				show(b.Remaining, withLabel("budget", b.Name))
+			} else if r.labels.apps != nil {
+				show(b.Remaining, metric.WithAttributes(attribute.String("budget", b.Name), attribute.String("app", b.App)))
+			}
+		}
+	}, "budget", "app")
+	exports := newCachedQuery(s.Exports)
+	r.defined.newGauge("stoa_export_lag", "s", "Age of the oldest usage of a batch that the receiver of an export has not accepted, 0 if there is none.",
+		func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
+			list, _ := exports(ctx)
+			for _, x := range list {
+				show(x.Lag.Seconds(), withLabel("export", x.Name))
+			}
+		}, "export")
+	for _, name := range s.ExportNames {
+		for _, outcome := range []string{"delivered", "failed"} {
+			r.work.exports.Add(context.Background(), 0, r.labels.sets.optionFor(labelSet{{"export", name}, {"outcome", outcome}}))
+		}
+	}
+}
+
+// newCachedQuery returns query with its result kept for queueStatsTTL. A failed one is not repeated before either.
+func newCachedQuery[T any](query func(ctx context.Context) (T, error)) func(ctx context.Context) (T, error) {
+	var mu sync.Mutex // guards the variables below, also during the query: concurrent scrapes share one
+	var at time.Time
+	var result T
+	var err error
+	return func(ctx context.Context) (T, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(at) >= queueStatsTTL {
+			ctx, cancel := context.WithTimeout(ctx, queueStatsTimeout)
+			defer cancel()
+			result, err = query(ctx)
+			at = time.Now()
+		}
+		return result, err
+	}
 }
 
 // defineConnectionPool defines the statistics of the PostgreSQL connection pool. SQLite has no pool.
@@ -126,25 +200,16 @@ func (q *queueStatsCache) loadStats(ctx context.Context) (queuestats.Stats, bool
 	return q.stats, q.loaded
 }
 
-// newReceiversObserver returns the callback that shows how many notification receivers are open and failing. Its
-// result is cached for queueStatsTTL; mu guards the captured variables.
+// newReceiversObserver returns the callback that shows how many notification receivers are open and failing.
 func newReceiversObserver(q *receiver.Queue) observeFunc {
-	var mu sync.Mutex
-	var at time.Time
-	var open, failing int64
-	var err error
+	counts := newCachedQuery(func(ctx context.Context) (n struct{ open, failing int64 }, err error) {
+		n.open, n.failing, err = q.Count(ctx)
+		return n, err
+	})
 	return func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
-		mu.Lock()
-		defer mu.Unlock()
-		if time.Since(at) >= queueStatsTTL {
-			ctx, cancel := context.WithTimeout(ctx, queueStatsTimeout)
-			defer cancel()
-			open, failing, err = q.Count(ctx)
-			at = time.Now()
-		}
-		if err == nil {
-			show(float64(open), withLabel("state", "open"))
-			show(float64(failing), withLabel("state", "failing"))
+		if n, err := counts(ctx); err == nil {
+			show(float64(n.open), withLabel("state", "open"))
+			show(float64(n.failing), withLabel("state", "failing"))
 		}
 	}
 }

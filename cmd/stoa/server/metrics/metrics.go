@@ -40,6 +40,7 @@ type Recorder struct {
 	models   modelInstruments
 	work     backgroundInstruments
 	apps     appInstruments
+	redis    redisInstruments
 	// dbGroupSize counts the writes that shared a commit.
 	dbGroupSize metric.Int64Histogram
 	labels      labelNames
@@ -47,8 +48,8 @@ type Recorder struct {
 
 // requestInstruments count requests of clients. Durations are in seconds.
 type requestInstruments struct {
-	total, errors, refused intCounter
-	duration               metric.Float64Histogram
+	total, errors, refused   intCounter
+	duration, streamDuration metric.Float64Histogram
 }
 
 // runInstruments count attempts of runs and what agents do in them, except calls of models. Durations are in seconds.
@@ -67,9 +68,15 @@ type modelInstruments struct {
 	genAITimeToFirstChunk genaiconv.ClientOperationTimeToFirstChunk
 }
 
-// backgroundInstruments count what happens without a request: triggers, notifications, retention.
+// backgroundInstruments count what happens without a request: triggers, notifications, retention, exports of usage.
 type backgroundInstruments struct {
-	scheduleTicks, webhookDeliveries, notifications, retentionDeleted intCounter
+	scheduleTicks, webhookDeliveries, notifications, retentionDeleted, exports intCounter
+}
+
+// redisInstruments count requests to Redis. Durations are in seconds.
+type redisInstruments struct {
+	duration metric.Float64Histogram
+	errors   intCounter
 }
 
 // appInstruments count builds of apps' runtimes.
@@ -113,8 +120,8 @@ func NewRecorder(withApps bool, more ...sdk.Reader) (*Recorder, error) {
 	m := &Recorder{
 		registry: registry, provider: provider, defined: defined,
 		requests: newRequestInstruments(defined), runs: newRunInstruments(defined), models: newModelInstruments(defined), work: newBackgroundInstruments(defined), apps: newAppInstruments(defined),
-		dbGroupSize: newGroupSize(defined),
-		labels:      labelNames{agents: newTopK(topAgents), guardrails: newTopK(topGuardrails), models: newTopK(topModels)},
+		redis: newRedisInstruments(defined), dbGroupSize: newGroupSize(defined),
+		labels: labelNames{agents: newTopK(topAgents), guardrails: newTopK(topGuardrails), models: newTopK(topModels)},
 	}
 	if withApps {
 		m.labels.apps = newTopK(topApps)
@@ -135,9 +142,10 @@ func NewRecorder(withApps bool, more ...sdk.Reader) (*Recorder, error) {
 // newRequestInstruments defines the metrics of requests and refusals.
 func newRequestInstruments(m *instruments) requestInstruments {
 	return requestInstruments{
-		total:    m.newCounter("service_requests", "Requests to agents.", "agent", "app"),
-		duration: m.newHistogram("service_request_duration", "s", "Time from a request's arrival to the end of its answer.", secondsBuckets, "route", "status"),
-		errors:   m.newCounter("stoa_request_errors", "Requests that were answered with an error, by its code. RESOURCE_EXHAUSTED is a limit that was reached.", "code", "app"),
+		total:          m.newCounter("service_requests", "Requests to agents.", "agent", "app"),
+		duration:       m.newHistogram("service_request_duration", "s", "Time from a request's arrival to the end of its answer; without streams of events.", secondsBuckets, "route", "status"),
+		streamDuration: m.newHistogram("stoa_stream_duration", "s", "Time from the arrival of a request that opened a stream of events or a WebSocket to its end.", streamBuckets, "route", "status"),
+		errors:         m.newCounter("stoa_request_errors", "Requests that were answered with an error, by its code. RESOURCE_EXHAUSTED is a limit that was reached.", "code", "app"),
 		refused: m.newCounter("stoa_limit_refusals", "Calls that a limit refused, by its rule: whose calls it counts, what (count or token) and the window; budget stands for every budget, "+
 			"at admission and before a call of a model in the middle of a task, those that wait for the budget included.", "rule", "app"),
 	}
@@ -162,6 +170,15 @@ func newBackgroundInstruments(m *instruments) backgroundInstruments {
 		webhookDeliveries: m.newCounter("stoa_webhook_deliveries", "Deliveries to webhooks: started, repeated (under its id; led to the task of the first), unsigned, refused (by a limit or a budget), invalid, failed.", "outcome", "app"),
 		notifications:     m.newCounter("stoa_notifications", "Notifications that were sent outside: delivered, failed (they will be sent again), dead (they will not).", "outcome", "app"),
 		retentionDeleted:  m.newCounter("stoa_retention_deleted", "What was deleted because it was kept long enough.", "kind"),
+		exports:           m.newCounter("stoa_exports", "Exports of usage: delivered (a batch), failed (an attempt, which is repeated).", "export", "outcome"),
+	}
+}
+
+// newRedisInstruments defines the metrics of Redis.
+func newRedisInstruments(m *instruments) redisInstruments {
+	return redisInstruments{
+		duration: m.newHistogram("stoa_redis_duration", "s", "Time of a command or a pipeline of Redis, by what it is used for: signals or limits.", secondsBuckets, "use"),
+		errors:   m.newCounter("stoa_redis_errors", "Commands and pipelines of Redis that failed, by what it is used for.", "use"),
 	}
 }
 
@@ -206,6 +223,9 @@ func newModelInstruments(m *instruments) modelInstruments {
 // secondsBuckets are the upper bounds of the histograms of durations, in seconds.
 var secondsBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 
+// streamBuckets are the upper bounds of the histogram of streams, in seconds.
+var streamBuckets = []float64{.1, .5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600, 14400}
+
 // Handler returns the handler that answers in Prometheus' format. It does not authenticate.
 func (r *Recorder) Handler() http.Handler {
 	return promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{})
@@ -233,7 +253,11 @@ var statusClasses = [10]string{1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
 // RecordRequest counts one answered request. Only requests to an existing agent count as service_requests.
 func (r *Recorder) RecordRequest(o surface.Observation) {
 	ctx := context.Background()
-	r.requests.duration.Record(ctx, o.Duration.Seconds(), r.labels.sets.optionFor(labelSet{{"route", o.Route}, {"status", statusClasses[o.Status/100%10]}}))
+	duration := r.requests.duration
+	if o.Stream {
+		duration = r.requests.streamDuration
+	}
+	duration.Record(ctx, o.Duration.Seconds(), r.labels.sets.optionFor(labelSet{{"route", o.Route}, {"status", statusClasses[o.Status/100%10]}}))
 	if o.Code != "" {
 		r.requests.errors.Add(ctx, 1, r.withAppLabel(o.App, labelSet{{"code", string(o.Code)}}))
 	}
@@ -345,6 +369,30 @@ func (r *Recorder) RecordNotification(app, outcome string) {
 func (r *Recorder) RecordSweep(n store.SweepCounts) {
 	for kind, n := range map[string]int64{"tasks": n.Tasks, "events": n.Events, "sessions": n.Sessions} {
 		r.work.retentionDeleted.Add(context.Background(), n, r.labels.sets.optionFor(labelSet{{"kind", kind}}))
+	}
+}
+
+// RecordExport counts a delivered batch of an export of usage, or a failed attempt. The names of exports are those of
+// the kinds of receivers.
+func (r *Recorder) RecordExport(export string, err error) {
+	outcome := "delivered"
+	if err != nil {
+		outcome = "failed"
+	}
+	r.work.exports.Add(context.Background(), 1, r.labels.sets.optionFor(labelSet{{"export", export}, {"outcome", outcome}}))
+}
+
+// NewRedisObserver returns a function that counts a command or a pipeline of a Redis client. It allocates nothing: calls
+// wait for the client.
+func (r *Recorder) NewRedisObserver(use string) func(ctx context.Context, took time.Duration, err error) {
+	set := r.labels.sets.optionFor(labelSet{{"use", use}})
+	recorded, added := []metric.RecordOption{set}, []metric.AddOption{set}
+	r.redis.errors.Add(context.Background(), 0, added...)
+	return func(ctx context.Context, took time.Duration, err error) {
+		r.redis.duration.Record(ctx, took.Seconds(), recorded...)
+		if err != nil {
+			r.redis.errors.Add(ctx, 1, added...)
+		}
 	}
 }
 

@@ -4,6 +4,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
+
+	"stoa/agentsvc/surface"
 )
 
 // TestZeroSeries checks that counters of closed sets are shown before their first event, and that the first event of an
@@ -35,4 +38,34 @@ func TestZeroSeries(t *testing.T) {
 	m.RecordRefusal("acme", "user-count-minute") // no closed set: its label set is new
 	requireSeries(`stoa_runs_total{app="acme",state="completed"} 2`, `stoa_runs_total{app="acme",state="failed"} 0`,
 		`stoa_webhook_deliveries_total{app="acme",outcome="failed"} 1`, `stoa_request_errors_total{app="acme",code="INTERNAL"} 0`)
+}
+
+// TestStreamsApart checks that the duration of a stream is not one of a request.
+func TestStreamsApart(t *testing.T) {
+	t.Parallel()
+	m, err := NewRecorder(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.RecordRequest(surface.Observation{Route: "/a", Status: 200, Duration: time.Second})
+	m.RecordRequest(surface.Observation{Route: "/a", Status: 200, Duration: time.Hour, Stream: true})
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for _, line := range []string{`service_request_duration_seconds_sum{route="/a",status="2xx"} 1`, `stoa_stream_duration_seconds_sum{route="/a",status="2xx"} 3600`} {
+		if !strings.Contains(w.Body.String(), line+"\n") {
+			t.Errorf("the metrics lack %s", line)
+		}
+	}
+}
+
+// TestObserverAllocations checks that what calls wait for allocates nothing.
+func TestObserverAllocations(t *testing.T) {
+	m, err := NewRecorder(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	observe := m.NewRedisObserver("limits")
+	if n := testing.AllocsPerRun(100, func() { observe(t.Context(), time.Millisecond, nil) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
 }
