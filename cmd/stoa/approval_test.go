@@ -28,13 +28,13 @@ func TestCallPromptsForDecisions(t *testing.T) {
 	}{
 		"yes":            {typed: "what?\n\nY\n", out: "You said: sum\n", on: "May calc run?\ncalc({\"expression\":\"1+1\"}) [y/n] calc("},
 		"no":             {typed: "no\n", code: exitRejected, on: "calc({\"expression\":\"1+1\"}) [y/n] "},
-		"nobody answers": {typed: "", code: exitWaiting, on: "waits for an approval"},
+		"nobody answers": {typed: "", code: exitWaiting, on: "waits for an approval: stoa task approve "},
 		"no terminal":    {typed: "y\n", alone: true, code: exitWaiting, on: "waits for an approval"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, both bytes.Buffer
 			con := &console{in: strings.NewReader(c.typed), out: &teeWriter{&out, &both}, err: &both, interactive: !c.alone}
-			cmd := &callCmd{serverFlag: serverFlag{h.url}, Agent: "assistant", Text: "sum", Token: token}
+			cmd := &callCmd{tenantFlags: h.newTenantFlags(token), Agent: "assistant", Text: "sum"}
 			err := cmd.Run(t.Context(), con)
 			code := 0
 			if err != nil {
@@ -62,10 +62,11 @@ func TestCallPromptNamesAgent(t *testing.T) {
 	t.Parallel()
 	var asked bytes.Buffer
 	con := &console{in: strings.NewReader("y\n"), err: &asked, interactive: true}
-	show := &transcript{console: con, state: "input_required", approvals: []approval{
+	v := &conversation{console: con, asks: true}
+	v.shown = &transcript{conversation: v, state: "input_required", approvals: []approval{
 		{CallID: "1", Tool: "pay", Arguments: []byte(`{"sum":1}`), Agent: "readers/facts"}, {CallID: "2", Tool: "pay", Arguments: []byte(`{}`)},
 	}}
-	if parts := (&callCmd{}).promptForInput(t.Context(), con, show); parts != nil {
+	if parts := v.promptForRequests(t.Context()); parts != nil {
 		t.Errorf("half of the decisions are sent: %v", parts)
 	}
 	if want := "readers/facts: pay({\"sum\":1}) [y/n] pay({}) [y/n] \n"; asked.String() != want {
@@ -89,7 +90,7 @@ func TestCallInterrupted(t *testing.T) {
 		defer cancel()
 		return out.Write(p)
 	})
-	err := (&callCmd{serverFlag: serverFlag{srv.URL}, Agent: "a", Text: "hi"}).Run(ctx, &console{in: strings.NewReader(""), out: seen, err: &reported})
+	err := (&callCmd{tenantFlags: (&testServer{url: srv.URL}).newTenantFlags(""), Agent: "a", Text: "hi"}).Run(ctx, &console{in: strings.NewReader(""), out: seen, err: &reported})
 	if err == nil || out.String() != "Well\n" || reported.String() != "the task t-1 goes on without us\n" {
 		t.Errorf("%v, wrote %q, sent %q", err, out.String(), reported.String())
 	}

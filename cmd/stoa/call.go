@@ -4,36 +4,28 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"mime"
-	"net/http"
-	"net/url"
 	"strings"
-
-	"stoa/agentsvc"
 )
 
-// callCmd is `stoa call`. It uses the JSON-RPC endpoint of an agent with server-sent events (the surface package
-// ext).
+// callCmd is `stoa call`.
 type callCmd struct {
-	serverFlag `embed:""`
-	Agent      string `arg:"" help:"The agent's name."`
-	Text       string `arg:"" help:"The message, or - to read it from standard input."`
-	App        string `placeholder:"NAME" help:"The app the agent belongs to; without it, the token decides."`
-	Token      string `env:"STOA_TOKEN" placeholder:"TOKEN" help:"The access token or API key."`
-	Task       string `placeholder:"ID" help:"Answer or continue this task instead of starting one."`
-	Context    string `placeholder:"ID" help:"Continue this conversation."`
-	JSON       bool   `name:"json" help:"Print the events of the stream as they come, one JSON object a line."`
+	tenantFlags `embed:""`
+	Agent       string `arg:"" help:"The agent's name."`
+	Text        string `arg:"" help:"The message, or - to read it from standard input."`
+	Task        string `placeholder:"ID" help:"Answer or continue this task instead of starting one."`
+	Context     string `placeholder:"ID" help:"Continue this conversation."`
+	JSON        bool   `name:"json" help:"Print the events of the stream as they come, one JSON object a line."`
 }
 
 // Help returns the text about exit codes that kong appends to --help.
 func (cmd *callCmd) Help() string {
 	return "Exit codes: 0 the task completed, 1 it failed or could not be reached, 2 wrong usage, " +
-		"3 it was rejected or cancelled, 4 it waits for an answer, an approval or a credential."
+		"3 it was rejected or cancelled, 4 it waits for an answer, an approval or a credential. " +
+		"At a terminal it asks for these; otherwise it prints the command with which to continue."
 }
 
 // Run sends the message and shows the task until it ends or waits for input. On a terminal it asks the human for the
-// credential or decision that the task waits for and continues the same task with the answer.
+// answer, credential or decision that the task waits for and continues the same task with it.
 func (cmd *callCmd) Run(ctx context.Context, c *console) error {
 	text := cmd.Text
 	if text == "-" {
@@ -42,111 +34,25 @@ func (cmd *callCmd) Run(ctx context.Context, c *console) error {
 			return err
 		}
 	}
-	api, err := newClient(cmd.Server, cmd.Token)
+	v, err := newConversation(cmd.tenantFlags, c, cmd.Agent)
 	if err != nil {
 		return err
 	}
-	show := &transcript{console: c, cmd: cmd}
-	parts := []any{map[string]any{"type": "text", "text": text}}
-	for {
-		if err := cmd.sendMessage(ctx, c, api, show, parts); err != nil {
+	v.taskID, v.contextID, v.json, v.asks = cmd.Task, cmd.Context, cmd.JSON, c.interactive && !cmd.JSON
+	parts := newTextParts(text)
+	for parts != nil {
+		if err := v.runTurn(ctx, parts); err != nil {
 			return err
 		}
-		if parts = cmd.promptForInput(ctx, c, show); parts == nil {
-			return show.reportEnd()
-		}
-		// The answer continues the same task; a task determines its context.
-		cmd.Task, cmd.Context = show.taskID, ""
-	}
-}
-
-// sendMessage sends a message of parts and shows the updates of the task until it ends or waits for input. The server
-// may answer with one JSON object instead of a stream, for example an error. If the stream breaks off, the task
-// continues on the server.
-func (cmd *callCmd) sendMessage(ctx context.Context, c *console, api *client, show *transcript, parts []any) error {
-	resp, err := api.sendRequest(ctx, http.MethodPost, cmd.agentPath(), "text/event-stream", cmd.newRequest(parts))
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	// A server that does not stream answers with one JSON object.
-	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
-		content, err := io.ReadAll(io.LimitReader(resp.Body, maxResponseBytes))
-		if err != nil {
-			return fmt.Errorf("read the answer of %s: %w", api.baseURL, err)
-		}
-		_, err = cmd.handleUpdate(c, show, string(content))
-		return err
-	}
-	for data, err := range readEvents(resp.Body) {
-		if err != nil {
-			show.endLine()
-			if ctx.Err() != nil && show.taskID != "" {
-				c.printStatus("the task %s goes on without us", show.taskID)
+		parts = nil
+		if v.asks && v.shown.asksQuestion() {
+			v.shown.endLine()
+			if answer, ok := c.promptLine(ctx, "> ", false); ok && answer != "" {
+				parts = newTextParts(answer)
 			}
-			return fmt.Errorf("the stream from %s broke off: %w%s", api.baseURL, err, show.describeTask())
-		}
-		ended, err := cmd.handleUpdate(c, show, data)
-		if err != nil {
-			show.endLine()
-			return err
-		}
-		if ended {
-			break
 		}
 	}
-	return nil
-}
-
-// agentPath returns the path of the agent's endpoint; with --app the one below /apps/NAME.
-func (cmd *callCmd) agentPath() string {
-	path := "/agents/" + url.PathEscape(cmd.Agent)
-	if cmd.App != "" {
-		path = "/apps/" + url.PathEscape(cmd.App) + path
-	}
-	return path
-}
-
-// newRequest returns the JSON-RPC request of message:stream. The message has a fresh id, by which the server
-// recognises a repetition of the same message.
-func (cmd *callCmd) newRequest(parts []any) map[string]any {
-	message := map[string]any{
-		"message_id": agentsvc.NewID(),
-		"role":       "user",
-		"parts":      parts,
-	}
-	if cmd.Task != "" {
-		message["task_id"] = cmd.Task
-	}
-	if cmd.Context != "" {
-		message["context_id"] = cmd.Context
-	}
-	return map[string]any{
-		"jsonrpc": "2.0",
-		"id":      1,
-		"method":  "message:stream",
-		"params":  map[string]any{"message": message},
-	}
-}
-
-// handleUpdate shows one JSON object of the response, of which a JSON-RPC envelope is removed, and reports whether
-// the task has ended or waits for input. A JSON-RPC error is returned as an [rpcError].
-func (cmd *callCmd) handleUpdate(c *console, show *transcript, data string) (ended bool, err error) {
-	var u taskUpdate
-	if err := json.Unmarshal([]byte(data), &u); err != nil {
-		return false, fmt.Errorf("the server sent invalid JSON: %.80q", data)
-	}
-	if u.Error != nil {
-		return false, u.Error
-	}
-	// Remove the JSON-RPC envelope.
-	if len(u.Result) > 0 {
-		return cmd.handleUpdate(c, show, string(u.Result))
-	}
-	if cmd.JSON {
-		fmt.Fprintln(c.out, strings.ReplaceAll(data, "\n", " "))
-	}
-	return show.applyUpdate(u), nil
+	return v.shown.reportEnd()
 }
 
 // taskUpdate is one JSON object of an agent's endpoint: an event of a stream, a task, or a JSON-RPC envelope around

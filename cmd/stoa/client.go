@@ -3,29 +3,41 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
 	"stoa/agentsvc/config/document"
+	"stoa/authz"
 	"stoa/cmd/stoa/server"
 )
 
-// serverFlag is the flag --server of every client command.
+// serverFlag has the flags of every client command.
 type serverFlag struct {
-	Server string `default:"http://127.0.0.1:8080" env:"STOA_SERVER" placeholder:"URL" help:"The server (${default})."`
+	Server string `default:"${defaultServer}" env:"STOA_SERVER" placeholder:"URL" help:"The server (${default})."`
+	CA     string `name:"ca" env:"STOA_CA_FILE" placeholder:"FILE" help:"PEM certificates of authorities to trust, besides those of this machine."`
 }
+
+// defaultServer is where a server listens that was started on this machine without flags.
+const defaultServer = "http://127.0.0.1:8080"
 
 // client sends requests to a server's HTTP API with one credential.
 type client struct {
 	baseURL    string      // without a trailing slash
 	header     http.Header // copied into every request
 	httpClient *http.Client
+
+	// What suggestToken suggests: the app of the token, "" = unknown, and the scopes that the command needs in any case.
+	app    string
+	scopes []authz.Scope
 }
 
 // Bounds of a client: the wait for the header of a response, also for a whole request of doJSON, and the bytes that
@@ -35,21 +47,44 @@ const (
 	maxResponseBytes = 64 << 20
 )
 
-// newClient returns a client for the server at a URL. bearer is an access token, an API key or the admin secret; ""
-// sends no credential.
-func newClient(server, bearer string) (*client, error) {
-	u, err := url.Parse(server)
+// newClient returns a client for the server. bearer is an access token, an API key or the admin secret; "" sends no
+// credential.
+func (f serverFlag) newClient(bearer string) (*client, error) {
+	u, err := url.Parse(f.Server)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, &exitError{code: exitUsage, cause: fmt.Errorf("--server must be a URL such as http://127.0.0.1:8080, it is %q", server)}
+		return nil, &exitError{code: exitUsage, cause: fmt.Errorf("--server must be a URL such as http://127.0.0.1:8080, it is %q", f.Server)}
 	}
 	// A clone, because the timeout must not change the default transport. It honours proxies of the environment.
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = responseTimeout
+	if f.CA != "" {
+		trusted, err := readAuthorities(f.CA)
+		if err != nil {
+			return nil, &exitError{code: exitUsage, cause: fmt.Errorf("--ca: %w", err)}
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}
+	}
 	header := http.Header{"User-Agent": {"stoa/" + strings.TrimPrefix(version, "v")}}
 	if bearer != "" {
 		header.Set("Authorization", "Bearer "+bearer)
 	}
-	return &client{baseURL: strings.TrimRight(server, "/"), header: header, httpClient: &http.Client{Transport: transport}}, nil
+	return &client{baseURL: strings.TrimRight(f.Server, "/"), header: header, httpClient: &http.Client{Transport: transport}}, nil
+}
+
+// readAuthorities returns the authorities that this machine trusts and those whose certificates are in a file.
+func readAuthorities(name string) (*x509.CertPool, error) {
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	trusted, err := x509.SystemCertPool()
+	if err != nil {
+		trusted = x509.NewCertPool()
+	}
+	if !trusted.AppendCertsFromPEM(content) {
+		return nil, fmt.Errorf("%s holds no certificate in PEM form, such as one that begins with -----BEGIN CERTIFICATE-----", name)
+	}
+	return trusted, nil
 }
 
 // newAdminClient returns a client with the admin secret as its credential.
@@ -58,7 +93,7 @@ func (f serverFlag) newAdminClient() (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newClient(f.Server, secret)
+	return f.newClient(secret)
 }
 
 // doJSON sends body as JSON, nothing if it is nil, and decodes the response into answer unless answer is nil or the
@@ -119,6 +154,10 @@ func (c *client) unreachableError(err error) error {
 	if errors.As(err, &u) {
 		err = u.Err
 	}
+	var unknown x509.UnknownAuthorityError
+	if errors.As(err, &unknown) {
+		return fmt.Errorf("no answer from %s: %w (trust the authority of its certificate with --ca FILE)", c.baseURL, err)
+	}
 	return fmt.Errorf("no answer from %s: %w (start a server with stoa serve, or name another with --server)", c.baseURL, err)
 }
 
@@ -130,9 +169,12 @@ type apiError struct {
 	RequestID  string
 	RetryAfter string // seconds, from the Retry-After header; "" = none
 	Problems   []document.Problem
+	// TokenCommand creates a token that has the scope whose lack is the error, "" if it is another error.
+	TokenCommand string
 }
 
-// Error returns the message with the code, the request's id for the server's log, and the time to wait.
+// Error returns the message with the code, the request's id for the server's log, and the time to wait. A second line
+// has the TokenCommand.
 func (e *apiError) Error() string {
 	details := []string{fmt.Sprintf("HTTP %d", e.Status)}
 	if e.Code != "" {
@@ -144,7 +186,11 @@ func (e *apiError) Error() string {
 	if e.RetryAfter != "" {
 		details = append(details, "try again in "+e.RetryAfter+" s")
 	}
-	return e.Message + " (" + strings.Join(details, ", ") + ")"
+	text := e.Message + " (" + strings.Join(details, ", ") + ")"
+	if e.TokenCommand != "" {
+		text += "\ncreate a token for it: " + e.TokenCommand
+	}
+	return text
 }
 
 // readError decodes the error body of the HTTP API. A body in another format, such as a proxy's page, is replaced by
@@ -168,5 +214,8 @@ func (c *client) readError(resp *http.Response) error {
 	}
 	e.Code, e.Message = body.Error.Code, body.Error.Message
 	e.RequestID, e.Problems = body.Error.Details.RequestID, body.Error.Details.Errors
+	if e.Status == http.StatusForbidden {
+		e.TokenCommand = c.suggestToken(e.Message)
+	}
 	return e
 }

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"unicode"
 
@@ -23,6 +24,7 @@ type console struct {
 	out, err io.Writer
 	// lineReader reads in, from the first promptLine on: a new one for each line would lose what it has buffered.
 	lineReader *bufio.Reader
+	interrupts interrupts
 
 	// interactive means that in and err are terminals: a human can be asked.
 	interactive   bool
@@ -104,7 +106,7 @@ func (c *console) promptLine(ctx context.Context, question string, secret bool) 
 	}
 	answer := make(chan string, 1)
 	unanswered := func() (string, bool) {
-		if !hidden {
+		if !hidden && question != "" {
 			fmt.Fprintln(c.err) // ends the line of the question
 		}
 		return "", false
@@ -192,4 +194,35 @@ func stripControls(text string) string {
 		}
 		return r
 	}, text)
+}
+
+// interrupts lets a command handle an interrupt of the process (Ctrl-C). One that no command handles ends the program.
+type interrupts struct {
+	mu     sync.Mutex
+	caught chan struct{} // closed by the next interrupt; nil = it ends the program
+}
+
+// catch returns a channel that the next interrupt closes instead of ending the program. Only one interrupt is caught, and
+// none after release.
+func (i *interrupts) catch() (caught <-chan struct{}, release func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.caught = make(chan struct{})
+	return i.caught, func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.caught = nil
+	}
+}
+
+// deliver reports whether a command handles the interrupt.
+func (i *interrupts) deliver() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.caught == nil {
+		return false
+	}
+	close(i.caught)
+	i.caught = nil
+	return true
 }

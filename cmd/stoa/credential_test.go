@@ -252,7 +252,7 @@ func TestCallPromptsForCredentials(t *testing.T) {
 		on    []string
 	}{
 		"typed":          {typed: " Bearer wrong \nBearer right-canary\n", on: []string{"Authorization for fetch at http://", "[credential]"}},
-		"nobody answers": {typed: "", code: exitWaiting, on: []string{"waits for a credential of yours", `"tool": "fetch"`}},
+		"nobody answers": {typed: "", code: exitWaiting, on: []string{"waits for a credential of yours", "stoa chat assistant --task "}},
 		"an empty line":  {typed: "\n", code: exitWaiting, on: []string{"waits for a credential"}},
 		"no terminal":    {typed: "Bearer right-canary\n", alone: true, code: exitWaiting, on: []string{"waits for a credential"}},
 	} {
@@ -260,7 +260,7 @@ func TestCallPromptsForCredentials(t *testing.T) {
 			var both bytes.Buffer
 			con := &console{in: strings.NewReader(c.typed), out: &both, err: &both, interactive: !c.alone}
 			token := h.createToken(t, "acme", strings.ReplaceAll(name, " ", "-"), nil)
-			err := (&callCmd{serverFlag: serverFlag{h.url}, Agent: "assistant", Text: "fetch", Token: token}).Run(t.Context(), con)
+			err := (&callCmd{tenantFlags: h.newTenantFlags(token), Agent: "assistant", Text: "fetch"}).Run(t.Context(), con)
 			code := 0
 			if err != nil {
 				var e *exitError

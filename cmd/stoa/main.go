@@ -6,8 +6,8 @@
 //
 // The server is composed in package server; serve only reads its flags.
 //
-// The exit code is 0 for success, 1 for a failure, 2 for a wrong command line and 130 for an interrupt. The call
-// command adds 3 and 4 for the state in which the task ended.
+// The exit code is 0 for success, 1 for a failure, 2 for a wrong command line and 130 for an interrupt. Commands that
+// show a task (call, chat, task get) add 3 and 4 for the state of the task.
 package main
 
 import (
@@ -36,6 +36,8 @@ type commands struct {
 	Secrets  secretsCmd  `cmd:"" help:"Show whether a former master key is still needed."`
 	Audit    auditCmd    `cmd:"" help:"Read the audit trail, and verify that it was not changed."`
 	Call     callCmd     `cmd:"" help:"Send an agent a message and print its answer as it comes."`
+	Chat     chatCmd     `cmd:"" help:"Talk with an agent: one conversation, a message a line."`
+	Task     taskCmd     `cmd:"" help:"List, show and cancel tasks, and decide on the tool calls that they wait with."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
@@ -43,8 +45,8 @@ type commands struct {
 const (
 	exitFailed      = 1
 	exitUsage       = 2
-	exitRejected    = 3   // call: the task was rejected or cancelled
-	exitWaiting     = 4   // call: the task waits for input, an approval or a credential
+	exitRejected    = 3   // the task was rejected or cancelled
+	exitWaiting     = 4   // the task waits for input, an approval or a credential
 	exitInterrupted = 130 // 128 + SIGINT, as shells report it
 )
 
@@ -70,9 +72,20 @@ func (e *exitError) Unwrap() error { return e.cause }
 // as its helper, and the helper must become the sandboxed program before anything else is initialised.
 func main() {
 	sandbox.RunHelper(os.Getenv(sandbox.HelperVariable))
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // restores the default handling, so that a second signal ends the process at once
-	os.Exit(runCommand(ctx, os.Args[1:], newStandardConsole()))
+	c := newStandardConsole()
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		for s := range signals {
+			if s != os.Interrupt || !c.interrupts.deliver() {
+				signal.Stop(signals) // restores the default handling: a second signal ends the process at once
+				cancel()
+				return
+			}
+		}
+	}()
+	os.Exit(runCommand(ctx, os.Args[1:], c))
 }
 
 // runCommand executes one command line and returns the exit code. Tests call it instead of main. A command that
@@ -83,6 +96,7 @@ func runCommand(ctx context.Context, args []string, c *console) int {
 		kong.Description("Stoa hosts AI agents for many tenants."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
 		kong.Writers(c.out, c.err),
+		kong.Vars{"defaultServer": defaultServer},
 		// BindTo and Bind make ctx and c parameters of the commands' Run methods.
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(c),

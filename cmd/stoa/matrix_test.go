@@ -67,6 +67,7 @@ var routeAccess = map[string]accessRule{
 	"GET /config/revisions":           {path: "/apps/acme/config/revisions", anyOf: []string{"config:read"}},
 	"PUT /config":                     {path: "/apps/acme/config?dry_run=true", body: map[string]any{}, anyOf: []string{"config:write"}},
 	"GET /tasks":                      {path: "/apps/acme/tasks", anyOf: anyAgentScopes("tasks:read")},
+	"GET /tasks/{task}":               {path: "/apps/acme/tasks/nosuch", anyOf: anyAgentScopes("tasks:read")},
 	"GET /memories":                   {path: "/apps/acme/memories", anyOf: anyAgentScopes("tasks:read")},
 	"DELETE /memories":                {path: "/apps/acme/memories", anyOf: anyAgentScopes("tasks:cancel")},
 	"GET /credentials":                {path: "/apps/acme/credentials", anyOf: anyAgentScopes("tasks:read")},
@@ -81,6 +82,7 @@ var routeAccess = map[string]accessRule{
 	"GET /webhooks/{webhook}":         {path: "/apps/acme/webhooks/nosuch", access: anyCaller},
 	"POST /tasks/{task}/checkpoints/{checkpoint}:restore": {path: "/apps/acme/tasks/nosuch/checkpoints/2:restore", anyOf: anyAgentScopes("tasks:cancel")},
 	"POST /tasks/{task}/approve":                          {path: "/apps/acme/tasks/nosuch/approve", anyOf: []string{"tasks:approve"}},
+	"POST /tasks/{task}/cancel":                           {path: "/apps/acme/tasks/nosuch/cancel", anyOf: anyAgentScopes("tasks:cancel")},
 	"POST /tasks/{task}/reject":                           {path: "/apps/acme/tasks/nosuch/reject", anyOf: []string{"tasks:approve"}},
 	"POST /api/tasks/{task}/toolCalls/{call}/cancel":      {path: "/apps/acme/api/tasks/nosuch/toolCalls/c/cancel", anyOf: anyAgentScopes("tasks:cancel")},
 

@@ -18,7 +18,7 @@ type databaseFlag struct {
 
 // findDatabase returns the URL of the flag, else of the environment, else of the file of a server on SQLite.
 func (f databaseFlag) findDatabase() (string, error) {
-	return server.FindURL(f.Database, server.DatabaseName, "sqlite://stoa.db")
+	return server.FindValue(f.Database, server.DatabaseName, "sqlite://stoa.db")
 }
 
 // migrateCmd is `stoa migrate`. It opens the database directly and needs no server.
@@ -42,7 +42,7 @@ func (cmd *migrateCmd) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	migrateURL, err := server.FindURL(cmd.MigrateDatabase, server.MigrateDatabaseName, "")
+	migrateURL, err := server.FindValue(cmd.MigrateDatabase, server.MigrateDatabaseName, "")
 	if err != nil {
 		return err
 	}

@@ -218,6 +218,11 @@ func (ts *testServer) createToken(t *testing.T, app, sub string, more map[string
 	return out.AccessToken
 }
 
+// newTenantFlags returns the flags with which a command calls the server, with a token.
+func (ts *testServer) newTenantFlags(token string) tenantFlags {
+	return tenantFlags{serverFlag: serverFlag{Server: ts.url}, Token: token}
+}
+
 // newRPCCall returns a JSON-RPC request.
 func newRPCCall(method string, params any) map[string]any {
 	return map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params}

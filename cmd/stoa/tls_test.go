@@ -1,15 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,5 +80,45 @@ func TestServeTLS(t *testing.T) {
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK || resp.ProtoMajor != 2 || !strings.HasPrefix(p.URL, "https://") {
 		t.Errorf("%s answers %d over HTTP/%d", p.URL, resp.StatusCode, resp.ProtoMajor)
+	}
+}
+
+// TestAuthorities checks that commands trust the authorities of --ca, and that a file without a certificate is an error.
+func TestAuthorities(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"tasks": [], "next_page_token": ""}`)
+	}))
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	dir := t.TempDir()
+	for name, content := range map[string][]byte{
+		"ca.pem": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), "empty.pem": nil, "text.pem": []byte("a certificate\n"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		file string
+		code int
+		want string
+	}{
+		{"ca.pem", 0, "ID"},
+		{"", exitFailed, "trust the authority of its certificate with --ca FILE"},
+		{"empty.pem", exitUsage, "empty.pem holds no certificate"},
+		{"text.pem", exitUsage, "text.pem holds no certificate"},
+		{"nosuch.pem", exitUsage, "--ca: open "},
+	} {
+		var written bytes.Buffer
+		args := []string{"task", "list", "--server", srv.URL, "--token", "t"}
+		if c.file != "" {
+			args = append(args, "--ca", filepath.Join(dir, c.file))
+		}
+		code := runCommand(t.Context(), args, &console{in: strings.NewReader(""), out: &written, err: &written})
+		if code != c.code || !strings.Contains(written.String(), c.want) {
+			t.Errorf("--ca %s: exit code %d, wrote %q, want %d and %q", c.file, code, written.String(), c.code, c.want)
+		}
 	}
 }

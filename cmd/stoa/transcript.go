@@ -9,8 +9,7 @@ import (
 // transcript shows a task to a human while it runs: the agent's text on out, tool calls, artifacts and requests for
 // input on err. One goroutine uses it.
 type transcript struct {
-	console *console
-	cmd     *callCmd
+	conversation *conversation
 
 	taskID string
 	state  string
@@ -83,15 +82,15 @@ func (t *transcript) printText(text string) {
 	}
 	t.printed.WriteString(text)
 	t.lineOpen = !strings.HasSuffix(text, "\n")
-	if !t.cmd.JSON {
-		t.console.printText(text)
+	if !t.conversation.json {
+		t.conversation.console.printText(text)
 	}
 }
 
 // endLine ends the line of the agent's text, before a message on err.
 func (t *transcript) endLine() {
-	if t.lineOpen && !t.cmd.JSON {
-		t.console.printText("\n")
+	if t.lineOpen && !t.conversation.json {
+		t.conversation.console.printText("\n")
 	}
 	t.lineOpen = false
 }
@@ -108,14 +107,14 @@ func (t *transcript) printToolCall(call toolCall) {
 	t.endLine()
 	// Text after a tool call belongs to the next message of the model.
 	t.printed.Reset()
-	if !t.cmd.JSON {
-		t.console.printDimmed("> %s(%s)", call.Function.Name, call.Function.Arguments)
+	if !t.conversation.json {
+		t.conversation.console.printDimmed("> %s(%s)", call.Function.Name, call.Function.Arguments)
 	}
 }
 
 // printArtifact prints the name and the media type of an artifact.
 func (t *transcript) printArtifact(a *artifact) {
-	if t.cmd.JSON {
+	if t.conversation.json {
 		return
 	}
 	t.endLine()
@@ -123,7 +122,7 @@ func (t *transcript) printArtifact(a *artifact) {
 	if len(a.Parts) > 0 {
 		kind = cmp.Or(a.Parts[0].Mime, a.Parts[0].Type)
 	}
-	t.console.printDimmed("> artifact %s (%s)", cmp.Or(a.Name, a.ID), kind)
+	t.conversation.console.printDimmed("> artifact %s (%s)", cmp.Or(a.Name, a.ID), kind)
 }
 
 // reportEnd prints how the task ended or what it waits for, and returns the error with the matching exit code.
@@ -141,18 +140,33 @@ func (t *transcript) reportEnd() error {
 		}
 		return &exitError{code: exitRejected, cause: errors.New(formatReason("the task was "+t.state, why))}
 	case "input_required", "auth_required":
-		switch {
-		case len(t.credentials) > 0:
-			t.console.printStatus("task %s waits for a credential of yours: send a message with its task_id and the data part "+
-				`{"type": "tool_credential", "tool": %q, "value": ...}`, t.taskID, t.credentials[0].Tool)
-		case len(t.approvals) > 0:
-			t.console.printStatus("task %s waits for an approval: POST /tasks/%s/approve or /tasks/%s/reject", t.taskID, t.taskID, t.taskID)
-		default:
-			t.console.printStatus("task %s waits for an answer: stoa call %s TEXT --task %s", t.taskID, t.cmd.Agent, t.taskID)
-		}
+		t.printContinuation()
 		return &exitError{code: exitWaiting}
 	}
 	return errors.New("the stream ended before the task did" + t.describeTask())
+}
+
+// waitsForInput reports whether the task waits for an answer, an approval or a credential.
+func (t *transcript) waitsForInput() bool {
+	return t.state == "input_required" || t.state == "auth_required"
+}
+
+// asksQuestion reports whether the task waits for an answer in text.
+func (t *transcript) asksQuestion() bool {
+	return t.state == "input_required" && len(t.approvals) == 0 && len(t.credentials) == 0
+}
+
+// printContinuation prints the command that continues the task, which waits for input.
+func (t *transcript) printContinuation() {
+	v, id := t.conversation, quoteWord(t.taskID)
+	switch {
+	case len(t.credentials) > 0:
+		v.console.printStatus("task %s waits for a credential of yours: stoa chat %s --task %s%s", t.taskID, quoteWord(v.agent), id, v.formatFlags())
+	case len(t.approvals) > 0:
+		v.console.printStatus("task %s waits for an approval: stoa task approve %s%s, or stoa task reject", t.taskID, id, v.formatFlags())
+	default:
+		v.console.printStatus("task %s waits for an answer: stoa call %s TEXT --task %s%s", t.taskID, quoteWord(v.agent), id, v.formatFlags())
+	}
 }
 
 // describeTask returns the addition to an error of the stream that names the task, which continues on the server.

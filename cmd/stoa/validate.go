@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 
+	"stoa/agentsvc/config"
 	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/runtime"
@@ -104,4 +105,14 @@ func (c *console) printProblems(invalid *document.Error) error {
 	}
 	c.printStatus("%d %s in %s", len(invalid.Problems), noun, invalid.File)
 	return &exitError{code: exitFailed}
+}
+
+// schemaCmd is `stoa schema`.
+type schemaCmd struct{}
+
+// Run prints the JSON Schema (draft-07) of the configuration, for editors and generators.
+func (cmd *schemaCmd) Run(c *console) error {
+	// The file that package config embeds, unchanged but for the line feed.
+	_, err := c.out.Write(append(config.Schema(), '\n'))
+	return err
 }

@@ -96,6 +96,19 @@ func CheckPageSize(n, maximum int) error {
 	return nil
 }
 
+// ParseHistoryLength returns history_length of the query, nil if it is missing.
+func ParseHistoryLength(r *http.Request) (*int, error) {
+	text := r.URL.Query().Get("history_length")
+	if text == "" {
+		return nil, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return nil, agentsvc.NewInvalidError("history_length", "must be a number")
+	}
+	return &n, CheckHistoryLength("history_length", n)
+}
+
 // CheckHistoryLength returns an error for a negative number of messages.
 func CheckHistoryLength(field string, n int) error {
 	if n < 0 {

@@ -46,6 +46,28 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 	return response.WriteJSON(w, http.StatusOK, out)
 }
 
+// handleGetTask answers with a task of any agent, with its open approvals, its artifacts and as much of its history as
+// history_length asks for (without it all). The caller sees the same tasks as in the list.
+func handleGetTask(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
+	visibility, err := v.ResolveVisibility(r.Context(), authz.TasksRead, "")
+	if err != nil {
+		return err
+	}
+	length, err := decode.ParseHistoryLength(r)
+	if err != nil {
+		return err
+	}
+	parts := store.TaskParts{History: length == nil || *length > 0, Artifacts: true, Approvals: true}
+	t, err := v.Tasks.Reader.Get(r.Context(), visibility, agentsvc.TaskID(surface.PathParam(r, "task")), parts)
+	if err != nil {
+		return err
+	}
+	record := encode.NewTaskRecord(t, length)
+	record.Agent = t.Agent
+	return response.WriteJSON(w, http.StatusOK, record)
+}
+
 // newDecisionHandler returns the handler that approves or rejects a tool call that waits for a decision.
 //
 // The task service writes the decision together with the task's new state in one transaction. If no other call of
@@ -84,4 +106,22 @@ func newTaskRecord(t agentsvc.Task) encode.TaskRecord {
 	record := encode.NewTaskRecord(t, nil)
 	record.Agent = t.Agent
 	return record
+}
+
+// handleCancelTask cancels a task of any agent and answers with it.
+func handleCancelTask(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
+	visibility, err := v.ResolveVisibility(r.Context(), authz.TasksCancel, "")
+	if err != nil {
+		return err
+	}
+	if err := surface.DecodeBody(r, &struct{}{}); err != nil {
+		return err
+	}
+	t, err := v.CancelTask(r.Context(), visibility, agentsvc.TaskID(surface.PathParam(r, "task")))
+	if err != nil {
+		return err
+	}
+	t.History, t.Artifacts = nil, nil
+	return response.WriteJSON(w, http.StatusOK, newTaskRecord(t))
 }

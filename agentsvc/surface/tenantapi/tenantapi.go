@@ -19,6 +19,7 @@ func Routes(apps *tenancy.Service) []surface.Route {
 	configs := newConfigHandler(apps)
 	routes := []surface.Route{
 		{Method: http.MethodGet, Pattern: "/tasks", Query: []string{"agent", "context_id", "status", "page_size", "page_token"}, Serve: handleListTasks},
+		{Method: http.MethodGet, Pattern: "/tasks/{task}", Query: []string{"history_length"}, Serve: handleGetTask},
 		{Method: http.MethodGet, Pattern: "/memories", Query: []string{"user", "issuer", "page_size", "page_token"}, Serve: handleListMemories},
 		{Method: http.MethodDelete, Pattern: "/memories", Query: []string{"user", "issuer"}, Serve: handleEraseMemories, Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/credentials", Serve: handleListCredentials},
@@ -26,6 +27,7 @@ func Routes(apps *tenancy.Service) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/tasks/{task}/checkpoints", Serve: handleListCheckpoints},
 		{Method: http.MethodGet, Pattern: "/tasks/{task}/notifications", Serve: handleListNotifications},
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/checkpoints/{checkpoint}:restore", Serve: handleRestoreCheckpoint, Idempotent: true},
+		{Method: http.MethodPost, Pattern: "/tasks/{task}/cancel", Serve: handleCancelTask, Idempotent: true},
 		// Decisions need tasks:approve, also from the owner of the task. Package surface checks a Scope before the
 		// handler runs.
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/approve", Scope: authz.TasksApprove, Serve: newDecisionHandler(agentsvc.OutcomeApproved), Idempotent: true},

@@ -25,9 +25,9 @@ const (
 	redisName           = "STOA_REDIS"
 )
 
-// FindURL returns given if that is set, else the value of the variable name, else the content of the file that NAME_FILE
-// names, else fallback.
-func FindURL(given, name, fallback string) (string, error) {
+// FindValue returns given if that is set, else the value of the variable name, else the content of the file that
+// NAME_FILE names, else fallback.
+func FindValue(given, name, fallback string) (string, error) {
 	if given != "" {
 		return given, nil
 	}

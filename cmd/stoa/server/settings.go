@@ -242,7 +242,7 @@ func findURLs(line, env Flags) (urls [3]string, err error) {
 	}{
 		{DatabaseName, "sqlite://stoa.db", line.Database, env.Database}, {MigrateDatabaseName, "", line.MigrateDatabase, env.MigrateDatabase}, {redisName, "", line.Redis, env.Redis},
 	} {
-		if urls[i], err = FindURL(firstNonNil("", u.line, u.env), u.name, u.fallback); err != nil {
+		if urls[i], err = FindValue(firstNonNil("", u.line, u.env), u.name, u.fallback); err != nil {
 			return urls, err
 		}
 	}
