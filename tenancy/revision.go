@@ -3,6 +3,7 @@ package tenancy
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"stoa/agentsvc"
@@ -50,6 +51,24 @@ func (r Revisions) ListByID(ctx context.Context, id db.ID) ([]Revision, error) {
 		return nil, fmt.Errorf("list revisions of app %s: %w", id, err)
 	}
 	return revisions, nil
+}
+
+// Load returns a stored revision of the app with that id, and the app with the masked configuration of that revision. One
+// that is not stored is [agentsvc.CodeNotFound].
+func (r Revisions) Load(ctx context.Context, id db.ID, number int64) (Revision, App, error) {
+	stored, err := r.ListByID(ctx, id)
+	if err != nil {
+		return Revision{}, App{}, err
+	}
+	i := slices.IndexFunc(stored, func(v Revision) bool { return v.Number == number })
+	if i < 0 {
+		return Revision{}, App{}, agentsvc.NewError(agentsvc.CodeNotFound, "no such revision")
+	}
+	w, err := r.store.loadByID(ctx, id, number)
+	if err != nil {
+		return Revision{}, App{}, err
+	}
+	return stored[i], r.store.maskedApp(w.app, w.config), nil
 }
 
 // Restore makes the configuration of an earlier revision the current one, under a new revision number. It must

@@ -84,7 +84,7 @@ func newRESTRoutes(base, cardPath string, b binding) []surface.Route {
 		case "GET/tasks/{task}":
 			query = getQuery
 		}
-		return surface.Route{Method: method, Pattern: base + path, Kind: surface.Tenant, Query: query, AnyQuery: true, EncodeError: b.encodeError, Serve: func(w http.ResponseWriter, r *http.Request) error {
+		return surface.Route{Method: method, Pattern: base + path, Kind: surface.Tenant, Query: query, AnyQuery: !b.codec.refusesUnknown, EncodeError: b.encodeError, Serve: func(w http.ResponseWriter, r *http.Request) error {
 			c, err := b.decodeCall(r, query)
 			if err == nil {
 				err = serve(w, c)

@@ -98,7 +98,7 @@ var (
 )
 
 // decodeQuery decodes the parameters names of the query into p. It converts them to a JSON object and decodes that
-// like a body. Other parameters are ignored, since clients of other versions send them.
+// like a body. The route refuses other parameters, or ignores them.
 func decodeQuery(q url.Values, names []string, p *params) error {
 	members := map[string]any{}
 	for _, name := range names {

@@ -126,7 +126,7 @@ func (h planHandler) addPlan(ctx context.Context, o *mutation.Request) (mutation
 	if err == nil {
 		p, err = h.billing.Prices.AddPlan(ctx, o.Actor, p)
 	}
-	return mutation.Result{Status: http.StatusCreated, Body: newPlanBody(p)}, err
+	return mutation.Result{Status: http.StatusCreated, Body: newPlanBody(p), CreatedID: p.Name}, err
 }
 
 // updatePlan replaces all terms of a plan, for every app that is on it. The name cannot change.
@@ -172,7 +172,7 @@ func newPlanBody(p price.Plan) planBody {
 	b := planBody{
 		Name: p.Name, Currency: p.Currency, Timezone: p.Timezone, BaseFee: int64(p.BaseFee), BaseFeeDecimal: p.BaseFee.Decimal(), Taxes: []taxBody{},
 		Included: p.Included, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth,
-		Weight: p.Weight, AllowedModels: p.AllowedModels, CreatedAt: encode.FormatOptionalTime(p.CreatedAt), UpdatedAt: encode.FormatOptionalTime(p.UpdatedAt),
+		Weight: p.Weight, AllowedModels: append([]string{}, p.AllowedModels...), CreatedAt: encode.FormatOptionalTime(p.CreatedAt), UpdatedAt: encode.FormatOptionalTime(p.UpdatedAt),
 	}
 	if p.Overage != nil {
 		b.Overage = make(map[string]overageBody, len(p.Overage))

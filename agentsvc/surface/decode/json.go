@@ -6,11 +6,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
-	"reflect"
 	"strings"
 	"unicode/utf8"
 
@@ -60,7 +58,7 @@ func validUTF8Prefix(b []byte) (n int) {
 }
 
 // unmarshalBody decodes body into v with [json.Unmarshal], or if strict is set with a [json.Decoder] that refuses
-// unknown members. The decoder copies body into a buffer of its own; a large body is therefore checked by unknownMember
+// unknown members. The decoder copies body into a buffer of its own; a large body is therefore checked by CheckMembers
 // instead.
 func unmarshalBody(body []byte, v any, strict bool) error {
 	if !strict {
@@ -76,10 +74,10 @@ func unmarshalBody(body []byte, v any, strict bool) error {
 		}
 		return err
 	}
-	// Large bodies are messages, whose strictly decoded types are flat enough for unknownMember.
+	// Large bodies are messages, whose strictly decoded types are flat enough for CheckMembers.
 	if len(body) > maxReread {
-		if name := unknownMember(body, v); name != "" {
-			return fmt.Errorf("json: unknown field %q", name)
+		if err := CheckMembers(body, v); err != nil {
+			return err
 		}
 		return unmarshalBody(body, v, false)
 	}
@@ -92,23 +90,6 @@ func unmarshalBody(body []byte, v any, strict bool) error {
 		}
 	}
 	return err
-}
-
-// unknownMember returns the name of a member of the object in body that the struct which v points to does not have, ""
-// if it has all of them. It does not look into members.
-func unknownMember(body []byte, v any) string {
-	var members map[string]AliasedJSON
-	if json.Unmarshal(body, &members) != nil {
-		return "" // the caller's json.Unmarshal will fail as well
-	}
-	for _, f := range reflect.VisibleFields(reflect.TypeOf(v).Elem()) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		delete(members, name)
-	}
-	for name := range members {
-		return name
-	}
-	return ""
 }
 
 // newTrailingDataError returns the error for a body with more than one JSON value.

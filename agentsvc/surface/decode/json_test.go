@@ -52,3 +52,34 @@ func TestDecodeJSON(t *testing.T) {
 		})
 	}
 }
+
+func TestCheckMembers(t *testing.T) {
+	t.Parallel()
+	type setting struct {
+		Blocking bool `json:"blocking"`
+	}
+	type shared struct {
+		Tenant string `json:"tenant"`
+	}
+	type params struct {
+		shared
+		Message map[string]any `json:"message"`
+		Setting *setting       `json:"configuration"`
+	}
+	for object, want := range map[string]string{
+		`{"tenant": "a", "message": {"any": 1}, "configuration": {"blocking": true}}`: "",
+		`{}`: "", `{"configuration": null}`: "", `[1]`: "", `{`: "",
+		`{"mesage": {}}`:                        `mesage: is not a known field (did you mean "message"?)`,
+		`{"xyz": 1}`:                            "xyz: is not a known field",
+		`{"configuration": {"blokcing": 1}}`:    `configuration.blokcing: is not a known field (did you mean "blocking"?)`,
+		`{"configuration": {"Blocking": true}}`: `configuration.Blocking: is not a known field (did you mean "blocking"?)`,
+	} {
+		got := ""
+		if err := CheckMembers([]byte(object), &params{}, "configuration"); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", object, got, want)
+		}
+	}
+}

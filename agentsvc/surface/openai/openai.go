@@ -53,7 +53,7 @@ func Routes(o Options) []surface.Route {
 	create := of(http.MethodPost, "/responses", c.handleCreateResponse)
 	create.LargeBody, create.NoDeadline = true, true
 	get, cancel := of(http.MethodGet, "/responses/{response}", handleGetResponse), of(http.MethodPost, "/responses/{response}/cancel", handleCancelResponse)
-	get.Query, cancel.Query = []string{}, []string{}
+	get.AnyQuery, cancel.AnyQuery = false, false
 	list, one := of(http.MethodGet, "/models", handleListModels), of(http.MethodGet, "/models/{agent}", handleGetModel)
 	// Discovery: no credential is needed, the visibility of an agent decides.
 	list.Discovery, one.Discovery = true, true

@@ -70,6 +70,10 @@ func (o operation) answerHeaders() []string {
 	if o.Idempotent {
 		all = append(all, "Idempotent-Replayed")
 	}
+	// A token is stored nowhere, so that no address shows it.
+	if o.Status == http.StatusCreated && o.Answer != "Token" {
+		all = append(all, "Location")
+	}
 	if o.LargeBody || o.Signed { // messages to agents
 		all = append(all, limitHeaders...)
 	}
@@ -78,7 +82,7 @@ func (o operation) answerHeaders() []string {
 
 // errorStatuses returns the statuses of the operation's errors.
 func (o operation) errorStatuses() []int {
-	all := append(slices.Clone(o.Errors), http.StatusBadRequest, http.StatusInternalServerError, http.StatusServiceUnavailable)
+	all := append(slices.Clone(o.Errors), http.StatusBadRequest, http.StatusRequestHeaderFieldsTooLarge, http.StatusInternalServerError, http.StatusServiceUnavailable)
 	if o.Kind != surface.Open {
 		// Not found is also the answer for another app's host or path.
 		all = append(all, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests)

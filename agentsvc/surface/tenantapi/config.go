@@ -10,7 +10,6 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/processor"
 	"stoa/agentsvc/surface"
-	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/surface/mutation"
 	"stoa/agentsvc/surface/response"
 	"stoa/tenancy"
@@ -123,9 +122,10 @@ func (h configHandler) handleListConfigRevisions(w http.ResponseWriter, r *http.
 	if err != nil {
 		return err
 	}
-	out := configRevisionList{Revisions: make([]configRevision, len(found))}
-	for i, v := range found {
-		out.Revisions[i] = configRevision{v.Number, v.Actor, encode.FormatOptionalTime(v.CreatedAt), v.Current}
-	}
-	return response.WriteJSON(w, http.StatusOK, out)
+	return mutation.WriteRevisions(w, found)
+}
+
+// handleGetConfigRevision answers with a stored revision and its configuration, see [mutation.WriteRevision].
+func (h configHandler) handleGetConfigRevision(w http.ResponseWriter, r *http.Request) error {
+	return mutation.WriteRevision(w, r, h.apps, surface.RequestOf(r).App.ID)
 }

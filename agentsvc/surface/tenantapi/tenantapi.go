@@ -35,6 +35,7 @@ func Routes(apps *tenancy.Service) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/config", Scope: authz.ConfigRead, Serve: configs.handleGetConfig},
 		{Method: http.MethodPut, Pattern: "/config", Scope: authz.ConfigWrite, Query: []string{"dry_run"}, Serve: configs.handlePutConfig, Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/config/revisions", Scope: authz.ConfigRead, Serve: configs.handleListConfigRevisions},
+		{Method: http.MethodGet, Pattern: "/config/revisions/{revision}", Scope: authz.ConfigRead, Serve: configs.handleGetConfigRevision},
 	}
 	for i := range routes {
 		routes[i].Kind = surface.Tenant

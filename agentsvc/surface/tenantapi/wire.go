@@ -99,17 +99,3 @@ type configWarning struct {
 	Column  int    `json:"column"`
 	Message string `json:"message"`
 }
-
-// configRevision is a stored configuration, without its content.
-type configRevision struct {
-	Revision int64 `json:"revision"`
-	// Actor made the change that created the revision.
-	Actor     string  `json:"actor"`
-	CreatedAt *string `json:"created_at"`
-	// Current marks the revision that new turns run with.
-	Current bool `json:"current"`
-}
-
-type configRevisionList struct {
-	Revisions []configRevision `json:"revisions"`
-}

@@ -2,7 +2,6 @@ package v1
 
 import (
 	"net/http"
-	"net/url"
 	"strconv"
 
 	"stoa/agentsvc"
@@ -33,18 +32,11 @@ type taskDetail struct {
 }
 
 // parseDetail parses history_length and include_artifacts. An error names the parameter.
-func parseDetail(q url.Values) (d taskDetail, err error) {
-	if text := q.Get("history_length"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return d, agentsvc.NewInvalidError("history_length", "must be a number")
-		}
-		if err := decode.CheckHistoryLength("history_length", n); err != nil {
-			return d, err
-		}
-		d.length = &n
+func parseDetail(r *http.Request) (d taskDetail, err error) {
+	if d.length, err = decode.ParseHistoryLength(r); err != nil {
+		return d, err
 	}
-	if text := q.Get("include_artifacts"); text != "" {
+	if text := r.URL.Query().Get("include_artifacts"); text != "" {
 		if d.artifacts, err = strconv.ParseBool(text); err != nil {
 			return d, agentsvc.NewInvalidError("include_artifacts", "must be true or false")
 		}
@@ -58,7 +50,7 @@ func handleGetTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	d, err := parseDetail(r.URL.Query())
+	d, err := parseDetail(r)
 	if err != nil {
 		return err
 	}
@@ -86,7 +78,7 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 	if query.Size, err = decode.ParsePageSize(r, task.DefaultPageSize, task.MaxPageSize); err != nil {
 		return err
 	}
-	d, err := parseDetail(q)
+	d, err := parseDetail(r)
 	if err != nil {
 		return err
 	}

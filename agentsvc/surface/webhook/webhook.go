@@ -85,7 +85,7 @@ func findWebhook(w http.ResponseWriter, r *http.Request, v *surface.Request) (*r
 		return nil, apierror.ErrNoWebhook
 	case !slices.Contains(hook.Methods, r.Method):
 		w.Header()["Allow"] = hook.Methods
-		return nil, apierror.NewMethodError(r.Method)
+		return nil, apierror.NewMethodError(r.Method, hook.Methods)
 	}
 	return hook, nil
 }
