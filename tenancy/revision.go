@@ -72,10 +72,11 @@ func (r Revisions) Load(ctx context.Context, id db.ID, number int64) (Revision, 
 }
 
 // Restore makes the configuration of an earlier revision the current one, under a new revision number. It must
-// load with the present secrets and grants. A revision that is no longer stored is [agentsvc.CodeNotFound].
-func (r Revisions) Restore(ctx context.Context, actor audit.Actor, app string, revision int64, ifMatch ...string) (App, error) {
-	return r.store.changeApp(ctx, actor, "app.restore", app, false, func(e *appEdit) error {
-		if err := e.app.checkTag(ifMatch); err != nil {
+// load with the present secrets and grants; with dryRun only that is checked. A revision that is no longer stored is
+// [agentsvc.CodeNotFound].
+func (r Revisions) Restore(ctx context.Context, actor audit.Actor, app string, revision int64, dryRun bool, p Precondition) (App, error) {
+	return r.store.changeApp(ctx, actor, "app.restore", app, dryRun, func(e *appEdit) error {
+		if err := e.app.checkPrecondition(p); err != nil {
 			return err
 		}
 		if revision < 1 {
