@@ -323,7 +323,7 @@ var lists = map[string]string{
 	"/admin/apps/{app}/tools": "tools", "/admin/queue": "apps", "/admin/queue/dead": "runs", "/admin/audit": "entries", "/admin/prices": "prices", "/admin/plans": "plans",
 	"/admin/budgets": "budgets", "/admin/apps/{app}/budgets": "budgets", "/admin/usage": "rows", "/admin/apps/{app}/usage": "rows", "/billing/usage": "rows", "/billing/budgets": "budgets",
 	"/admin/apps/{app}/credits": "credits", "/admin/apps/{app}/ledger": "entries", "/admin/invoices": "invoices", "/admin/apps/{app}/invoices": "invoices", "/admin/exports": "exports",
-	"/billing/invoices": "invoices", "/secrets": "secrets",
+	"/billing/invoices": "invoices",
 }
 
 // TestEmptyLists checks that each list of an app in which nothing has happened is there and is a list, and that no list
