@@ -259,12 +259,15 @@ agents:
 					want = 200 // a viewer may read
 				}
 			}
-			req := h.newRequest(t, "POST", "/agents/"+tt.agent, tt.credential, newRPCCall(method, params))
-			if tt.key != "" {
-				req.Header.Set("X-Shop-Key", tt.key)
-			}
-			if status, body := h.sendRequest(t, req); status != want {
-				t.Errorf("%s %s with %.12q and %.12q: %d %s, want %d", method, tt.agent, tt.credential, tt.key, status, body, want)
+			// What is wrong with the params is only told to a caller who may use the agent.
+			for _, params := range []map[string]any{params, {"nosuch": 1}} {
+				req := h.newRequest(t, "POST", "/agents/"+tt.agent, tt.credential, newRPCCall(method, params))
+				if tt.key != "" {
+					req.Header.Set("X-Shop-Key", tt.key)
+				}
+				if status, body := h.sendRequest(t, req); status != want {
+					t.Errorf("%s %s %v with %.12q and %.12q: %d %s, want %d", method, tt.agent, params, tt.credential, tt.key, status, body, want)
+				}
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 
@@ -9,6 +10,7 @@ import (
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/jsonrpc"
 	"stoa/agentsvc/surface/stream"
+	"stoa/authz"
 )
 
 // rpcMethod is a method of the JSON-RPC binding. Exactly one of unary and stream is set.
@@ -90,7 +92,8 @@ func (m rpcMethod) bindVersion(codec *versionCodec, o Options) jsonrpc.Method {
 		c := &call{codec: codec, r: r, request: surface.RequestOf(r), options: o, unanswered: rpc.IsNotification()}
 		if len(rpc.Params) > 0 {
 			if err := decodeParams(rpc, codec, &c.params); err != nil {
-				return err
+				// What is wrong is only told to callers that may call the agent.
+				return cmp.Or(c.request.AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent")), err)
 			}
 		}
 		if err := c.resolveAgent(); err != nil {

@@ -123,15 +123,16 @@ func (h handler) handleStream(w http.ResponseWriter, r *http.Request, rpc *jsonr
 // notification config is refused, since ignoring it would leave the client waiting for notifications.
 func admitMessage(r *http.Request, rpc *jsonrpc.Call) (messageParams, task.Submission, error) {
 	var p messageParams
-	// Params that are missing lack the message: the error is the same (docs/api/extension.md).
-	if len(rpc.Params) > 0 {
-		if err := decodeParams(r, rpc, &p, &p.Tenant); err != nil {
-			return p, task.Submission{}, err
-		}
-	}
 	var m agentsvc.Message
-	wrong := agentsvc.NewError(apierror.CodeMalformed, "params.message is missing")
-	if p.Message != nil {
+	var wrong error
+	if len(rpc.Params) > 0 {
+		wrong = decodeParams(r, rpc, &p, &p.Tenant)
+	}
+	switch {
+	case wrong != nil:
+	case p.Message == nil: // the same where params are missing (docs/api/extension.md)
+		wrong = agentsvc.NewError(apierror.CodeMalformed, "params.message is missing")
+	default:
 		m, wrong = p.Message.toDomain()
 	}
 	// This surface has no push notifications; a2a has.

@@ -21,10 +21,10 @@ import (
 // client used.
 func resolveTask(r *http.Request, rpc *jsonrpc.Call, wide authz.Scope) (taskParams, task.Visibility, error) {
 	var p taskParams
-	if err := decodeParams(r, rpc, &p, &p.Tenant); err != nil {
-		return p, task.Visibility{}, err
-	}
 	visibility, err := surface.RequestOf(r).ResolveAgentVisibility(r.Context(), wide, surface.PathParam(r, "agent"))
+	if err == nil {
+		err = decodeParams(r, rpc, &p, &p.Tenant)
+	}
 	if err != nil {
 		return p, visibility, err
 	}
@@ -60,15 +60,15 @@ func handleGet(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error 
 // handleList answers tasks/list with a page of the agent's tasks, without histories unless history_length asks for
 // them. Params are optional.
 func handleList(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
+	visibility, err := surface.RequestOf(r).ResolveAgentVisibility(r.Context(), authz.TasksRead, surface.PathParam(r, "agent"))
+	if err != nil {
+		return err
+	}
 	p := listParams{HistoryLength: new(int)}
 	if len(rpc.Params) > 0 {
 		if err := decodeParams(r, rpc, &p, &p.Tenant); err != nil {
 			return err
 		}
-	}
-	visibility, err := surface.RequestOf(r).ResolveAgentVisibility(r.Context(), authz.TasksRead, surface.PathParam(r, "agent"))
-	if err != nil {
-		return err
 	}
 	q := task.Query{Context: agentsvc.ContextID(p.ContextID), State: agentsvc.State(p.Status), Token: p.PageToken}
 	if p.HistoryLength == nil {
