@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
@@ -32,8 +33,12 @@ type activeRuns struct {
 	runs   *store.RunQueue
 	worker string
 
-	mu      sync.Mutex // guards running
+	mu      sync.Mutex // guards the fields below
 	running map[taskKey]*activeRun
+	// unexecuted are the leased attempts that did not execute at the last round of the lease loop, with the claim round
+	// at which they were first seen. returned are those that it returned to the queue, with the time.
+	unexecuted map[unexecutedRun]int64
+	returned   map[unexecutedRun]time.Time
 }
 
 // add adds w as the task's run. An earlier execution for the same task is cancelled: it must have lost its lease, or
@@ -41,10 +46,17 @@ type activeRuns struct {
 func (a *activeRuns) add(at taskKey, w *activeRun) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.addLocked(at, w)
+}
+
+// addLocked is add. The caller holds a.mu.
+func (a *activeRuns) addLocked(at taskKey, w *activeRun) {
 	if before := a.running[at]; before != nil {
 		before.cancel(agentsvc.ErrLeaseLost)
 	}
 	a.running[at] = w
+	// It may end before the next round looks, and is then in unfinishedRuns.
+	delete(a.unexecuted, unexecutedRun{at, w.turn, w.attempts})
 }
 
 // remove removes w. A later attempt of the same task may have been added meanwhile; it stays.
@@ -61,12 +73,6 @@ func (a *activeRuns) find(at taskKey) *activeRun {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.running[at]
-}
-
-// isExecuting reports whether exactly this attempt executes here.
-func (a *activeRuns) isExecuting(key unexecutedRun) bool {
-	w := a.find(key.taskKey)
-	return w != nil && w.turn == key.turn && w.attempts == key.attempts
 }
 
 func (a *activeRuns) count() int {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"stoa/agentsvc/store"
@@ -14,7 +15,7 @@ import (
 const claimInterval = time.Second
 
 // claimTimeout bounds one claim. If the claim commits after its timeout, its runs are leased but not started;
-// releaseOrphans returns them.
+// returnUnexecuted returns them.
 const claimTimeout = 10 * time.Second
 
 // claimer claims runs from the queue for the slots that are free here. Its loop is the only goroutine that acquires
@@ -27,6 +28,9 @@ type claimer struct {
 	slots    *slots
 	awaited  *awaitedApps
 	wake     *claimSignal
+
+	// rounds is the number of rounds of the claim loop that have ended: their runs are started.
+	rounds atomic.Int64
 
 	// Used only by the claim loop.
 	ring        tenantRing
@@ -55,6 +59,7 @@ func (c *claimer) runLoop(ctx context.Context) {
 			c.options.Log.Warn("the queue cannot be read", "error", err)
 		}
 		c.wakeOtherProcesses()
+		c.rounds.Add(1)
 	}
 }
 

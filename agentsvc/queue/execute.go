@@ -104,13 +104,35 @@ func (e *executor) startClaimed(run store.Run, kind slotKind) {
 // startRun executes a run that already occupies a slot. It does not wait for it. The run's context carries the tenant
 // (for processor accounting) and the lease confirmation (see [agentsvc.LeaseCheck.Check]).
 func (e *executor) startRun(run store.Run, kind slotKind) {
-	ctx, cancel := context.WithCancelCause(e.base)
-	at, w := taskKey{run.Tenant, run.Task}, &activeRun{turn: run.Turn, attempts: run.Attempts, cancel: cancel, slot: kind}
+	ctx, at, w := e.newActiveRun(run, kind)
 	e.active.add(at, w)
+	e.launchRun(ctx, run, at, w)
+}
+
+// startAccepted executes a run in the slot of acquireLiveSlot that it was written with. It reports false if the lease
+// loop has returned the run to the queue meanwhile; nothing is started then.
+func (e *executor) startAccepted(run store.Run) bool {
+	ctx, at, w := e.newActiveRun(run, liveSlot)
+	if !e.active.addAccepted(at, w) {
+		w.cancel(nil)
+		return false
+	}
+	e.launchRun(ctx, run, at, w)
+	return true
+}
+
+// newActiveRun returns the registration of a run and the context that it cancels.
+func (e *executor) newActiveRun(run store.Run, kind slotKind) (context.Context, taskKey, *activeRun) {
+	ctx, cancel := context.WithCancelCause(e.base)
+	return ctx, taskKey{run.Tenant, run.Task}, &activeRun{turn: run.Turn, attempts: run.Attempts, cancel: cancel, slot: kind}
+}
+
+// launchRun executes a run that is registered as w on a goroutine.
+func (e *executor) launchRun(ctx context.Context, run store.Run, at taskKey, w *activeRun) {
 	e.goroutines.runFunc(func() {
 		defer e.endWork()
 		defer func() {
-			cancel(nil)
+			w.cancel(nil)
 			e.signalFreeSlot(e.slots.releaseRun(run.Tenant, w) == liveSlot)
 		}()
 		e.executeRun(ctx, run, at, w)

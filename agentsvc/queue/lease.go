@@ -20,9 +20,9 @@ type leaseKeeper struct {
 	unfinished *unfinishedRuns
 	wake       *claimSignal
 
-	started     time.Time                   // base of the monotonic clock
-	lastRenewal atomic.Int64                // when the last successful renewal was sent, as nanoseconds since started
-	unexecuted  map[unexecutedRun]time.Time // when first seen; used only by the lease loop
+	started     time.Time     // base of the monotonic clock
+	lastRenewal atomic.Int64  // when the last successful renewal was sent, as nanoseconds since started
+	claimRounds *atomic.Int64 // written by the claim loop, see claimer.rounds
 
 	// renewing is a semaphore of capacity 1, not a mutex, so that waiting can end with a context. It guards the
 	// fields below.
@@ -111,44 +111,6 @@ func (k *leaseKeeper) renewBeforeExpiry(ctx context.Context) error {
 		late.Stop()
 	}
 	return err
-}
-
-// unexecutedRun identifies a run that is leased to this process but does not execute here.
-type unexecutedRun struct {
-	taskKey
-	turn, attempts int64
-}
-
-// returnUnexecuted returns runs that are leased to this process but were never started: the transaction that leased
-// them committed although its caller saw an error. The process renews its lease, so no other process would ever
-// rescue them. A run is returned when it has not executed for StaleAfter: one that is just being started looks
-// the same.
-func (k *leaseKeeper) returnUnexecuted(ctx context.Context) error {
-	leased, err := k.runs.ListLeasedRuns(ctx, k.worker)
-	if err != nil {
-		return err
-	}
-	seen := map[unexecutedRun]time.Time{}
-	for _, run := range leased {
-		key := unexecutedRun{taskKey{run.Tenant, run.Task}, run.Turn, run.Attempts}
-		if k.active.isExecuting(key) {
-			continue
-		}
-		since, ok := k.unexecuted[key]
-		if !ok {
-			since = time.Now()
-		}
-		if seen[key] = since; time.Since(since) < k.options.StaleAfter {
-			continue
-		}
-		k.options.Log.Warn("returned a run that is leased to this process and does not execute", "tenant", run.Tenant, "task", run.Task)
-		if err := k.runs.ReturnRun(ctx, run, store.ReturnOptions{Error: "nobody started it"}); err != nil {
-			return err
-		}
-		k.wake.runAccepted()
-	}
-	k.unexecuted = seen
-	return nil
 }
 
 // leaseAge returns an upper bound of the lease's age: the time since the last successful renewal was sent. It uses

@@ -51,7 +51,7 @@ func New(d *db.DB, handle Handler, o Options) *Pool {
 	worker := agentsvc.NewID() // identifies the process in lease rows; new for each start
 	base, cancel := context.WithCancelCause(context.Background())
 	wake, awaited := newClaimSignal(), &awaitedApps{apps: map[db.ID]int64{}}
-	active := &activeRuns{runs: runs, worker: worker, running: map[taskKey]*activeRun{}}
+	active := &activeRuns{runs: runs, worker: worker, running: map[taskKey]*activeRun{}, returned: map[unexecutedRun]time.Time{}}
 	unfinished := &unfinishedRuns{runs: runs, options: o, signal: make(chan struct{}, 1)}
 	leases := &leaseKeeper{
 		runs: runs, options: o, worker: worker, base: base, active: active, unfinished: unfinished, wake: wake,
@@ -61,12 +61,13 @@ func New(d *db.DB, handle Handler, o Options) *Pool {
 		runs: runs, handle: handle, options: o, worker: worker, active: active, slots: newSlots(o), leases: leases, unfinished: unfinished,
 		awaited: awaited, wake: wake, goroutines: make(workerPool), base: base, cancel: cancel,
 	}
+	claimer := &claimer{
+		runs: runs, options: o, worker: worker, executor: executor, slots: executor.slots, awaited: awaited, wake: wake,
+		ring: tenantRing{runs: runs, worker: worker}, detached: map[taskKey]bool{},
+	}
+	leases.claimRounds = &claimer.rounds
 	return &Pool{
-		runs: runs, options: o, active: active, executor: executor, leases: leases, unfinished: unfinished,
-		claimer: &claimer{
-			runs: runs, options: o, worker: worker, executor: executor, slots: executor.slots, awaited: awaited, wake: wake,
-			ring: tenantRing{runs: runs, worker: worker}, detached: map[taskKey]bool{},
-		},
+		runs: runs, options: o, active: active, executor: executor, leases: leases, unfinished: unfinished, claimer: claimer,
 		watcher: &watcher{requests: callcancel.NewQueue(d), options: o, worker: worker, active: active, signal: make(chan struct{}, 1)},
 		depths:  &queueDepths{count: runs.CountWaiting, apps: map[db.ID]*tenantDepth{}},
 	}
@@ -141,8 +142,13 @@ func (p *Pool) ReleaseSlot(app db.ID) {
 	p.executor.signalFreeSlot(true)
 }
 
-// StartRun executes a run in the slot that AcquireSlot reserved. It does not wait for it.
-func (p *Pool) StartRun(run store.Run) { p.executor.startRun(run, liveSlot) }
+// StartRun executes a run in the slot that AcquireSlot reserved. It does not wait for it. If the answer to the run's
+// commit took so long that the run was returned to the queue, it is left there and the slot is released.
+func (p *Pool) StartRun(run store.Run) {
+	if !p.executor.startAccepted(run) {
+		p.ReleaseSlot(run.Tenant)
+	}
+}
 
 // DetachCaller reports that the caller who waited for a task disconnected before its end. The run continues: one that
 // executes moves to a background slot if the tenant may have one, so that the live slot is free for a waiting caller;

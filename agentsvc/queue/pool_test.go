@@ -491,11 +491,11 @@ func TestUndone(t *testing.T) {
 }
 
 // TestOrphanRun: a run that was leased to this process but never started, because the answer to its acceptance was
-// lost, is found and returned.
+// lost, is found by the next rounds of the lease loop, however long StaleAfter is, and returned uncounted.
 func TestOrphanRun(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, finish := make(chan store.Run, 10), make(chan struct{})
-		p, _ := b.openPool(queue.Options{StaleAfter: 3 * time.Second}, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
+		p, stop := b.openPool(queue.Options{StaleAfter: time.Hour}, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 			began <- run
 			if run.Epoch == 1 {
 				<-finish
@@ -504,16 +504,57 @@ func TestOrphanRun(t *testing.T) {
 		})
 		busy := b.startLiveRun(p)
 		receiveValue(b, began)
+		stop()
 		worker, _ := p.AcquireSlot("acme")
 		p.ReleaseSlot("acme")
 		orphan := b.acceptRun(worker)
-		b.waitForRow(orphan, runRow{store.Completed, 2})
+		b.runUntil(p, orphan, runRow{store.Completed, 1})
 		if got := b.readRow(busy); got != (runRow{store.Running, 1}) {
 			b.Errorf("a run at work is %+v", got)
 		}
 		close(finish)
 		b.waitForRow(busy, runRow{store.Completed, 1})
 	})
+}
+
+// TestOrphanAnsweredLate: a run that was returned because the answer to its acceptance took long is executed once: by
+// the worker that claims it, not by the acceptance, whose slot becomes free.
+func TestOrphanAnsweredLate(t *testing.T) {
+	forEachEngine(t, func(b fixture) {
+		began := make(chan store.Run, 10)
+		p, stop := b.openPool(queue.Options{StaleAfter: time.Hour, MaxInflight: 1}, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
+			began <- run
+			return b.finishRun(ctx, run, lease)
+		})
+		stop()
+		worker, ok := p.AcquireSlot("acme")
+		if !ok {
+			b.Fatal("no slot")
+		}
+		late := b.acceptRun(worker)
+		b.runUntil(p, late, runRow{store.Completed, 1})
+		receiveValue(b, began)
+		p.StartRun(late)
+		next := b.startLiveRun(p)
+		if got := receiveValue(b, began); got.Task != next.Task {
+			b.Errorf("began %s, want only %s", got.Task, next.Task)
+		}
+		b.waitForRow(next, runRow{store.Completed, 1})
+	})
+}
+
+// runUntil operates the loops of a pool for a short time, again and again, until a run's row is want. Each time the
+// lease loop begins a round, so that the test does not wait for the interval between two rounds.
+func (fix fixture) runUntil(p *queue.Pool, run store.Run, want runRow) {
+	fix.Helper()
+	for end := time.Now().Add(testTimeout); fix.readRow(run) != want; {
+		if time.Now().After(end) {
+			fix.Fatalf("the run is %+v, want %+v", fix.readRow(run), want)
+		}
+		ctx, cancel := context.WithTimeout(fix.Context(), 1500*time.Millisecond) // one claimInterval and some time
+		_ = p.Run(ctx)
+		cancel()
+	}
 }
 
 // TestEarlierAttemptStops: a run returns to a process that still executes an earlier attempt of it: the earlier
