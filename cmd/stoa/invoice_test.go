@@ -93,6 +93,9 @@ func TestInvoices(t *testing.T) {
 		for path, accept := range map[string]string{".html": "", "": "text/html"} {
 			h.requireMediaType(t, base+"/invoices/"+month+path, accept, testSecret, "text/html; charset=utf-8", "-0.00000025 USD")
 		}
+		for path, accept := range map[string]string{".txt": "", "": "text/plain"} {
+			h.requireMediaType(t, "/billing/invoices/"+month+path, accept, eve, "text/plain; charset=utf-8", "-0.00000025 USD\n")
+		}
 		var books struct {
 			Balances map[string]map[string]int64
 			Entries  []struct{ Kind string }

@@ -85,8 +85,12 @@ var routeProbes = map[string][]isolationProbe{
 	"GET /tasks":                                          {{path: "/tasks?context_id={context}"}, {path: "/tasks?agent={agent}"}, {path: "/tasks?page_token={cursor}"}, {path: "/apps/{app}/tasks"}},
 	"GET /config":                                         {{path: "/apps/{app}/config"}},
 	"GET /tasks/{task}":                                   {{path: "/tasks/{task}"}, {path: "/tasks/{held}?history_length=1"}, {path: "/apps/{app}/tasks/{task}"}},
-	"GET /config/revisions/{revision}":                    {{path: "/apps/{app}/config/revisions/1"}},
 	"GET /config/revisions":                               {{path: "/apps/{app}/config/revisions"}},
+	"GET /config/revisions/{revision}":                    {{path: "/apps/{app}/config/revisions/1"}},
+	"POST /config/revisions/{revision}:restore":           {{path: "/apps/{app}/config/revisions/1:restore"}},
+	"GET /secrets":                                        {{path: "/apps/{app}/secrets"}},
+	"PUT /secrets/{name}":                                 {{path: "/apps/{app}/secrets/SEALED", body: func(appIDs) any { return map[string]any{"value": "mine now"} }}},
+	"DELETE /secrets/{name}":                              {{path: "/apps/{app}/secrets/SEALED"}},
 	"PUT /config":                                         {{path: "/apps/{app}/config", body: func(appIDs) any { return map[string]any{"agents": map[string]any{}} }}},
 	"GET /triggers":                                       {{path: "/apps/{app}/triggers"}},
 	"POST /webhooks/{webhook}":                            {{path: "/webhooks/{agent}", body: emptyBody}, {path: "/apps/{app}/webhooks/{agent}", body: emptyBody}},
@@ -234,7 +238,7 @@ func TestIsolation(t *testing.T) {
 	onEachEngineWith(t, "../../examples/notifications.yaml", func(t *testing.T, h *testServer) {
 		for _, name := range []string{"acme", "globex"} {
 			src := fmt.Sprintf(tenantConfig, name+"only")
-			h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": src})
+			h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": src, "secrets": map[string]string{"SEALED": "canary of " + name}})
 		}
 		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, map[string]any{"name": "cap", "scope": map[string]any{"user": "ana"}, "unit": "calls", "amount": 1000, "window": "day", "hard": true})
 		ana := h.createToken(t, "acme", "ana", nil)

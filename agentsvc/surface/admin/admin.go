@@ -62,7 +62,7 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}:resume", Serve: mutation.NewGuardedHandler(apps.resumeApp), Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/revisions", Serve: revisions.handleListRevisions},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/revisions/{revision}", Serve: revisions.handleGetRevision},
-		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/revisions/{revision}:restore", Serve: mutation.NewGuardedHandler(revisions.restoreRevision), Idempotent: true},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/revisions/{revision}:restore", Query: []string{"dry_run"}, Serve: mutation.NewGuardedHandler(revisions.restoreRevision), Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/secrets", Serve: secrets.handleListSecrets},
 		{Method: http.MethodPut, Pattern: "/admin/apps/{app}/secrets/{name}", Serve: mutation.NewGuardedHandler(secrets.setSecret), Idempotent: true},
 		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/secrets/{name}", Serve: mutation.NewGuardedHandler(secrets.deleteSecret), Idempotent: true},

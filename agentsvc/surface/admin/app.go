@@ -91,13 +91,13 @@ func (h appHandler) setAppStatus(ctx context.Context, o *mutation.Request, to fu
 }
 
 // restoreRevision makes an earlier configuration current again, under a new revision number. It must load with the
-// present secrets and grants.
+// present secrets and grants; with dry_run only that is checked.
 func (h revisionHandler) restoreRevision(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
 	n, err := mutation.ParseRevision(o.HTTP)
 	if err != nil {
 		return mutation.Result{}, err
 	}
-	app, err := h.apps.Revisions.Restore(ctx, o.Actor, o.AppName(), n, o.IfMatch...)
+	app, err := h.apps.Revisions.Restore(ctx, o.Actor, o.AppName(), n, o.DryRun, tenancy.Precondition{IfMatch: o.IfMatch})
 	return newAppResult(app), err
 }
 
@@ -150,7 +150,15 @@ func (h revisionHandler) handleGetRevision(w http.ResponseWriter, r *http.Reques
 	if err != nil {
 		return err
 	}
-	return mutation.WriteRevision(w, r, h.apps, id)
+	n, err := mutation.ParseRevision(r)
+	if err != nil {
+		return err
+	}
+	revision, app, err := h.apps.Revisions.Load(r.Context(), id, n)
+	if err != nil {
+		return err
+	}
+	return mutation.WriteRevision(w, r, revision, app)
 }
 
 // handleListRevisions answers with the stored revisions of an app, the newest first.

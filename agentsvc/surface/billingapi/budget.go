@@ -96,12 +96,7 @@ type thresholdBody struct {
 
 // newBalanceBody returns a balance; lists are never null.
 func newBalanceBody(b budget.Balance) balanceBody {
-	decimal := func(n int64) string {
-		if b.Unit != budget.InMoney {
-			return ""
-		}
-		return formatDecimal(n)
-	}
+	decimal := b.Unit.FormatDecimal
 	passed := []thresholdBody{}
 	for _, p := range b.PassedThresholds {
 		passed = append(passed, thresholdBody{p.Threshold, encode.FormatOptionalTime(p.At), p.Committed, p.Amount, decimal(p.Committed), decimal(p.Amount)})
@@ -114,12 +109,8 @@ func newBalanceBody(b budget.Balance) balanceBody {
 
 // newBudgetBody returns the settings of a budget. decodeBudgetUpdate decodes a change over it.
 func newBudgetBody(b budget.Budget) budgetBody {
-	decimal := ""
-	if b.Unit == budget.InMoney {
-		decimal = formatDecimal(b.Amount)
-	}
 	return budgetBody{
-		b.Name, scopeBody(b.Scope), b.Unit, &b.Amount, decimal, b.Currency, string(b.Window), b.Zone, b.Hard, b.OnExhausted, append([]int{}, b.Thresholds...),
+		b.Name, scopeBody(b.Scope), b.Unit, &b.Amount, b.Unit.FormatDecimal(b.Amount), b.Currency, string(b.Window), b.Zone, b.Hard, b.OnExhausted, append([]int{}, b.Thresholds...),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"reflect"
 	"strings"
 	"unicode/utf8"
 
@@ -33,7 +34,7 @@ func JSON(body []byte, v any, strict bool) error {
 	case errors.As(err, &own):
 		return err
 	case errors.As(err, &wrong):
-		return agentsvc.NewInvalidError(locateTypeError(body, wrong), "a JSON %s is not allowed here", wrong.Value)
+		return agentsvc.NewInvalidError(locateTypeError(body, wrong), "must be %s, not a JSON %s", describeType(wrong.Type), wrong.Value)
 	case errors.As(err, &syntax):
 		return agentsvc.NewInvalidError("", "not JSON at byte %d: %s", syntax.Offset, syntax.Error())
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -43,6 +44,25 @@ func JSON(body []byte, v any, strict bool) error {
 		return newUnknownFieldError(body, v, strings.TrimSuffix(name, `"`))
 	}
 	return agentsvc.NewInvalidError("", "%s", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// describeType returns the JSON that a type is decoded from, in words.
+func describeType(t reflect.Type) string {
+	switch kind := t.Kind(); {
+	case kind == reflect.String:
+		return "a text in quotes"
+	case kind == reflect.Bool:
+		return "true or false"
+	case kind == reflect.Float32 || kind == reflect.Float64:
+		return "a number"
+	case kind >= reflect.Int && kind <= reflect.Uintptr:
+		return "a whole number"
+	case kind == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
+		return "a text in base64"
+	case kind == reflect.Slice || kind == reflect.Array:
+		return "a list"
+	}
+	return "an object"
 }
 
 // validUTF8Prefix returns how many bytes at the beginning of b are valid UTF-8.

@@ -10,7 +10,6 @@ import (
 	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/surface/response"
 	"stoa/tenancy"
-	"stoa/tenancy/db"
 )
 
 // revisionBody is a stored configuration.
@@ -38,17 +37,9 @@ func ParseRevision(r *http.Request) (int64, error) {
 	return n, nil
 }
 
-// WriteRevision answers with the revision of the path parameter revision of an app, see [WriteConfig].
-func WriteRevision(w http.ResponseWriter, r *http.Request, apps *tenancy.Service, app db.ID) error {
-	n, err := ParseRevision(r)
-	if err != nil {
-		return err
-	}
-	v, stored, err := apps.Revisions.Load(r.Context(), app, n)
-	if err != nil {
-		return err
-	}
-	tag := "r" + strconv.FormatInt(n, 10)
+// WriteRevision answers with a revision of an app whose configuration is that of the revision, see [WriteConfig].
+func WriteRevision(w http.ResponseWriter, r *http.Request, v tenancy.Revision, stored tenancy.App) error {
+	tag := "r" + strconv.FormatInt(v.Number, 10)
 	if v.Current {
 		tag += "-current"
 	}

@@ -317,7 +317,7 @@ func TestLocations(t *testing.T) {
 // lists has the member with the list of each route that answers with one; a webhook, a card or a policy is no list.
 var lists = map[string]string{
 	"/agents": "agents", "/v1/agents": "agents", "/v1/agents/{agent}/tasks": "tasks", "/tasks": "tasks", "/memories": "memories", "/credentials": "credentials",
-	"/config/revisions": "revisions", "/triggers": "triggers", "/openai/v1/models": "data", "/a2a/{agent}/tasks": "tasks", "/a2a/{agent}/v0.3/v1/tasks": "tasks",
+	"/config/revisions": "revisions", "/secrets": "secrets", "/triggers": "triggers", "/openai/v1/models": "data", "/a2a/{agent}/tasks": "tasks", "/a2a/{agent}/v0.3/v1/tasks": "tasks",
 	"/tasks/{task}/checkpoints": "checkpoints", "/tasks/{task}/notifications": "notifications",
 	"/admin/apps": "apps", "/admin/apps/{app}/revisions": "revisions", "/admin/apps/{app}/secrets": "secrets", "/admin/apps/{app}/keys": "keys", "/admin/apps/{app}/roles": "roles",
 	"/admin/apps/{app}/tools": "tools", "/admin/queue": "apps", "/admin/queue/dead": "runs", "/admin/audit": "entries", "/admin/prices": "prices", "/admin/plans": "plans",

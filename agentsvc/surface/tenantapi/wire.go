@@ -99,3 +99,19 @@ type configWarning struct {
 	Column  int    `json:"column"`
 	Message string `json:"message"`
 }
+
+// secretBody sets a secret; a nil Value is a missing member, "" an empty secret.
+type secretBody struct {
+	Value *string `json:"value"`
+}
+
+// secretInfo is a secret of the app without its value.
+type secretInfo struct {
+	Name      string  `json:"name"`
+	CreatedAt *string `json:"created_at"`
+	UpdatedAt *string `json:"updated_at"`
+}
+
+type secretList struct {
+	Secrets []secretInfo `json:"secrets"`
+}
