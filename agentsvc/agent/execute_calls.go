@@ -134,10 +134,11 @@ func (r *llmRun) newSubInvocation(frame string, conversation []agentsvc.Entry) I
 	return r.inv.newChildBelow(frame, conversation, r.options.Prompt.Global)
 }
 
-// refusalText returns the text of an error of a sub-agent that the model may react to (invalid input, too many steps),
-// or "" if err must end the whole turn instead.
+// refusalText returns the text of an error of a sub-agent that the model may react to (invalid input, too many steps, a
+// remote agent that did not finish in time), or "" if err must end the whole turn instead.
 func refusalText(err error) string {
-	if errors.Is(err, agentsvc.CodeInvalid) || errors.Is(err, ErrTooManySteps) {
+	remote, ok := errors.AsType[*RemoteError](err)
+	if ok && !remote.Retryable || errors.Is(err, agentsvc.CodeInvalid) || errors.Is(err, ErrTooManySteps) {
 		return err.Error()
 	}
 	return ""

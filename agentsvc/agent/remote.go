@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"net/http"
 	"slices"
@@ -13,7 +14,6 @@ import (
 	"github.com/google/uuid"
 
 	"stoa/agentsvc"
-	"stoa/agentsvc/egress"
 )
 
 // RemoteOptions configure a [Remote] agent. One of URL, CardURL and Card is required.
@@ -30,7 +30,7 @@ type RemoteOptions struct {
 	// Headers are sent to the origins that URL, CardURL or Card name, and to no other, because they may hold
 	// credentials.
 	Headers map[string]string
-	// Timeout bounds one turn, 0 = 30 s.
+	// Timeout bounds one attempt of a turn, 0 = 30 s.
 	Timeout time.Duration
 	// CompleteOnly suppresses Chunk events: only whole messages are yielded.
 	CompleteOnly bool
@@ -60,7 +60,8 @@ func NewRemote(o RemoteOptions) (*Remote, error) {
 // Run implements [Agent]. It sends the messages since the agent's last answer, in the remote context of that answer,
 // and to the same remote task if that one waits for input. The id of the sent message is the same in each attempt of
 // the turn, so that the other server can recognise a repeated message. The turn ends as the remote task does; a failed
-// or cancelled one is an error.
+// or cancelled one is an error with [agentsvc.CodeInvalid]. If the server cannot be reached, the error is a
+// [*RemoteError].
 func (r *Remote) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
 		within, cancel := context.WithTimeout(ctx, r.options.Timeout)
@@ -76,8 +77,10 @@ func (r *Remote) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Eve
 				v.cancelTask(ctx) // not where the lease was lost: another worker continues the turn
 			}
 		case within.Err() != nil:
-			v.cancelTask(ctx)
-			err = agentsvc.NewInvalidError("", "the remote agent %s did not answer within %v", r.options.Name, r.options.Timeout)
+			if v.accepted {
+				v.cancelTask(ctx)
+			}
+			err = &RemoteError{Agent: r.options.Name, Reason: fmt.Sprintf("did not answer within %v", r.options.Timeout), Retryable: !v.accepted}
 		}
 		yield(agentsvc.Event{}, err)
 	}
@@ -92,6 +95,8 @@ type remoteRun struct {
 
 	// remote identifies the remote task, as of the last event.
 	remote remoteTask
+	// accepted reports that the other server answered the turn's message. From then on the message is not sent again.
+	accepted bool
 	// status is the remote task's last status.
 	status a2a.TaskStatus
 	// artifactText is the text of all artifacts. It is the answer if the final status has no message.
@@ -110,7 +115,7 @@ type remoteTask struct {
 }
 
 // sendMessage sends the turn's message and processes the answers until the remote task ends or waits. It uses the
-// stream where the server has one, and polls after that.
+// stream where the server has one, and polls after that, also when the stream breaks.
 func (r *remoteRun) sendMessage(ctx context.Context) error {
 	var err error
 	if r.client, err = r.server.loadClient(ctx); err != nil {
@@ -125,9 +130,13 @@ func (r *remoteRun) sendMessage(ctx context.Context) error {
 	// cancelled; pollTask then waits for its end.
 	req := &a2a.SendMessageRequest{Message: msg, Config: &a2a.SendMessageConfig{ReturnImmediately: true}}
 	for ev, err := range r.client.SendStreamingMessage(ctx, req) {
+		if r.accepted && isTemporary(err) {
+			break
+		}
 		if err != nil {
 			return r.publicError(err)
 		}
+		r.accepted = true
 		if m, ok := ev.(*a2a.Message); ok {
 			r.remote = remoteTask{contextID: m.ContextID}
 			return r.yieldAnswer(agentsvc.Completed, m)
@@ -176,7 +185,8 @@ func (r *remoteRun) newMessage() *a2a.Message {
 	return msg
 }
 
-// pollTask requests the task until it has ended or waits for input. It does nothing if the stream got that far.
+// pollTask requests the task until it has ended or waits for input, also while the server cannot be reached. It does
+// nothing if the stream got that far.
 func (r *remoteRun) pollTask(ctx context.Context) error {
 	// first and last are the shortest and the longest pause between two requests; it doubles from one to the next.
 	const first, last = 100 * time.Millisecond, 2 * time.Second
@@ -190,6 +200,9 @@ func (r *remoteRun) pollTask(ctx context.Context) error {
 			return ctx.Err()
 		}
 		task, err := r.client.GetTask(ctx, &a2a.GetTaskRequest{ID: r.remote.taskID})
+		if isTemporary(err) {
+			continue
+		}
 		if err != nil {
 			return r.publicError(err)
 		}
@@ -278,8 +291,10 @@ func (r *remoteRun) finishTurn() error {
 		return err
 	}
 	switch state := settledStates[r.status.State]; state {
-	case agentsvc.Failed, agentsvc.Cancelled:
-		return agentsvc.NewInvalidError("", "the task of the remote agent %s was %s", r.options.Name, state)
+	case agentsvc.Failed:
+		return agentsvc.NewInvalidError("", "the task of the remote agent %s failed", r.options.Name)
+	case agentsvc.Cancelled:
+		return agentsvc.NewInvalidError("", "the task of the remote agent %s was cancelled", r.options.Name)
 	case agentsvc.Completed, agentsvc.Rejected:
 		// The task has ended, so the next message may not name it.
 		r.remote.taskID = ""
@@ -323,39 +338,6 @@ func (r *remoteRun) readRemoteTask(m *agentsvc.Message) (remoteTask, bool) {
 	in, _ := saved["context"].(string)
 	task, _ := saved["task"].(string)
 	return remoteTask{in, a2a.TaskID(task)}, true
-}
-
-// publicError returns what the caller may read of err. Texts of the other server never reach the caller: a known A2A
-// error is replaced by a fixed text, any other by what package egress permits.
-func (r *remoteRun) publicError(err error) error {
-	if errors.Is(err, agentsvc.CodeInvalid) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	why := egress.PublicMessage(err)
-	for _, known := range remoteErrors {
-		if errors.Is(err, known.err) {
-			why = known.why
-		}
-	}
-	return agentsvc.NewInvalidError("", "the remote agent %s could not be called: %s", r.options.Name, why)
-}
-
-// remoteErrors maps errors of the A2A protocol to fixed texts. If several match, the last one is used.
-var remoteErrors = []struct {
-	err error
-	why string
-}{
-	{a2a.ErrUnauthenticated, "it does not accept the credential"},
-	{a2a.ErrUnauthorized, "it does not allow the call"},
-	{a2a.ErrTaskNotFound, "it does not know the task any more"},
-	{a2a.ErrUnsupportedContentType, "it does not read this type of content"},
-	{a2a.ErrVersionNotSupported, "it does not speak this version of A2A"},
-	{a2a.ErrInvalidParams, "it refuses the message"},
-	{a2a.ErrInvalidRequest, "it refuses the message"},
-	{a2a.ErrMethodNotFound, "its server does not know the method"},
-	{a2a.ErrUnsupportedOperation, "its server does not do this"},
-	{a2a.ErrInternalError, "its server met an error"},
-	{a2a.ErrServerError, "its server met an error"},
 }
 
 // cancelTask asks the other server to cancel the task, so that it does not work for a turn that has ended. It is best

@@ -175,8 +175,8 @@ func (s remoteServer) newClient(ctx context.Context, card *a2a.AgentCard) (*a2ac
 	return client, nil
 }
 
-// withHeaders returns a copy of c that adds headers to requests to trusted origins. A fetched card may name interfaces
-// on any host; those must not receive the headers.
+// withHeaders returns a copy of c that adds headers to requests to trusted origins, and returns a [*remoteStatusError]
+// for some statuses. A fetched card may name interfaces on any host; those must not receive the headers.
 func withHeaders(c *http.Client, headers map[string]string, trusted map[string]bool) *http.Client {
 	if c == nil {
 		c = http.DefaultClient
@@ -187,7 +187,7 @@ func withHeaders(c *http.Client, headers map[string]string, trusted map[string]b
 	if next == nil {
 		next = http.DefaultTransport
 	}
-	out.Transport = headerTransport{next, headers, trusted}
+	out.Transport = statusTransport{headerTransport{next, headers, trusted}}
 	return &out
 }
 

@@ -1,10 +1,12 @@
 package agent_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"log/slog"
 	"net/http"
@@ -92,6 +94,9 @@ func (f *fakeExecutor) Execute(_ context.Context, ec *a2asrv.ExecutorContext) it
 				ok = yield(more, nil)
 			}
 			_ = ok && say(a2a.TaskStateCompleted, "")
+		case "wait":
+			<-f.cancelled
+			say(a2a.TaskStateCompleted, "You said: "+text)
 		case "slow":
 			if say(a2a.TaskStateWorking, "Wait") {
 				<-f.cancelled
@@ -175,9 +180,15 @@ func startServer(t *testing.T, w a2aBinding) (*fakeExecutor, string) {
 	return f, srv.URL
 }
 
+// newConnections makes a connection for each request, so that none is left open after a test.
+var newConnections = &http.Transport{DisableKeepAlives: true}
+
 func newRemote(t *testing.T, o agent.RemoteOptions) *agent.Remote {
 	t.Helper()
-	o.Name, o.HTTP = "far", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	o.Name = "far"
+	if o.HTTP == nil {
+		o.HTTP = &http.Client{Transport: newConnections}
+	}
 	a, err := agent.NewRemote(o)
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +232,7 @@ func TestRemote(t *testing.T) {
 				}
 			}
 			_, err := runToLines(t.Context(), a, newInvocation("fail"))
-			if !errors.Is(err, agentsvc.CodeInvalid) || err.Error() != "the task of the remote agent far was failed" {
+			if !errors.Is(err, agentsvc.CodeInvalid) || err.Error() != "the task of the remote agent far failed" {
 				t.Errorf("failed with %v", err)
 			}
 			for _, h := range f.headers {
@@ -365,7 +376,9 @@ func testTooSlow(t *testing.T, w a2aBinding) {
 					cancel(why)
 				}
 			}
-			if err == nil || how == "time" && err.Error() != "the remote agent far did not answer within 1s" {
+			// The other server works on the message: a retry would have the work done twice.
+			late := &agent.RemoteError{Agent: "far", Reason: "did not answer within 1s"}
+			if err == nil || how == "time" && cmp.Diff(error(late), err) != "" {
 				t.Errorf("ended with %v", err)
 			}
 			if how == "drain" {
@@ -428,7 +441,144 @@ func TestRemoteHeaders(t *testing.T) {
 	}
 }
 
-// TestRemoteAbsent checks servers that do not exist, do not speak A2A, or are not permitted. Their texts are not shown.
+// TestRemoteRetry checks which failures of a call may be retried: those after which the other server does not work on
+// the message as far as is known here. Each attempt sends the same message id.
+func TestRemoteRetry(t *testing.T) {
+	t.Parallel()
+	const sent, read = "sent", "read" // the requests that fail: the message, or the card
+	for _, w := range a2aBindings {
+		for name, c := range map[string]struct {
+			fails  string
+			status int // 0: the connection breaks, -1: no answer in time
+			want   agent.RemoteError
+		}{
+			"card 503":      {read, 503, agent.RemoteError{Reason: "answered 503", RetryAfter: 7 * time.Second, Retryable: true}},
+			"card broken":   {read, 0, agent.RemoteError{Reason: "could not be called: the connection failed", Retryable: true}},
+			"card too late": {read, -1, agent.RemoteError{Reason: "did not answer within 300ms", Retryable: true}},
+			"busy":          {sent, 429, agent.RemoteError{Reason: "answered 429", RetryAfter: 7 * time.Second, Retryable: true}},
+			"500":           {sent, 500, agent.RemoteError{Reason: "answered 500", RetryAfter: 7 * time.Second, Retryable: true}},
+			"broken":        {sent, 0, agent.RemoteError{Reason: "could not be called: the connection failed", Retryable: true}},
+			"too late":      {sent, -1, agent.RemoteError{Reason: "did not answer within 300ms", Retryable: true}},
+		} {
+			t.Run(w.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				f, url := startServer(t, w)
+				client := &http.Client{Transport: failingTransport{fail: (c.fails == read), status: c.status}}
+				o := agent.RemoteOptions{URL: url, HTTP: client}
+				if c.status < 0 {
+					o.Timeout = 300 * time.Millisecond
+				}
+				c.want.Agent = "far"
+				_, err := runToLines(t.Context(), newRemote(t, o), newInvocation("hello"))
+				if diff := cmp.Diff(error(&c.want), err); diff != "" {
+					t.Fatal(diff)
+				}
+				collectFacts(t, newRemote(t, agent.RemoteOptions{URL: url}), newInvocation("hello"), 0)
+				if c.fails == sent && (len(f.got) != 2 || f.got[0].ID != f.got[1].ID) {
+					t.Errorf("the server got %d messages", len(f.got))
+				}
+			})
+		}
+	}
+	for name, status := range map[string]int{"refused": 400, "unknown": 404, "method": 501} {
+		t.Run(name, func(t *testing.T) {
+			_, url := startServer(t, a2aBindings[1])
+			o := agent.RemoteOptions{URL: url, HTTP: &http.Client{Transport: failingTransport{status: status}}}
+			if _, err := runToLines(t.Context(), newRemote(t, o), newInvocation("hello")); !errors.Is(err, agentsvc.CodeInvalid) {
+				t.Errorf("%d: %v", status, err)
+			}
+		})
+	}
+	want := &agent.RemoteError{Agent: "far", Reason: "could not be called: the connection was refused", Retryable: true}
+	if _, err := runToLines(t.Context(), newRemote(t, agent.RemoteOptions{URL: "http://127.0.0.1:1"}), newInvocation("hello")); cmp.Diff(error(want), err) != "" {
+		t.Errorf("nothing listens: %v", err)
+	}
+}
+
+// failingTransport carries out each request of one kind, and then loses the answer: the status is returned instead, or
+// an error for 0, or nothing before the context ends for -1.
+type failingTransport struct {
+	fail   bool // requests that read (GET), else those that send
+	status int
+}
+
+func (f failingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := newConnections.RoundTrip(req)
+	if err != nil || f.fail != (req.Method == http.MethodGet) {
+		return resp, err
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	switch {
+	case f.status == 0:
+		return nil, io.ErrUnexpectedEOF
+	case f.status < 0:
+		<-req.Context().Done()
+		return nil, req.Context().Err()
+	}
+	return &http.Response{
+		StatusCode: f.status, Status: http.StatusText(f.status), Header: http.Header{"Retry-After": {"7"}},
+		Body: io.NopCloser(strings.NewReader("canary")), Request: req,
+	}, nil
+}
+
+// TestRemoteInterrupted checks that a turn goes on with the task when the stream breaks and requests for the task fail
+// for a while: the message is not sent again.
+func TestRemoteInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, w := range a2aBindings {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			f, url := startServer(t, w)
+			cut := &cuttingTransport{cut: func() { close(f.cancelled) }}
+			got := collectFacts(t, newRemote(t, agent.RemoteOptions{URL: url, HTTP: &http.Client{Transport: cut}}), newInvocation("wait"), 0)
+			if last := got[len(got)-1]; last.Status == nil || last.Status.Message.Text() != "You said: wait" || len(f.got) != 1 || !cut.done {
+				t.Errorf("%q after %d messages", formatFramed(got), len(f.got))
+			}
+		})
+	}
+}
+
+// cuttingTransport breaks the answer to the first message after it named the task, and answers the next request 503.
+type cuttingTransport struct {
+	cut        func()
+	sent, done bool
+}
+
+func (c *cuttingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if c.sent && !c.done {
+		c.done = true
+		return &http.Response{StatusCode: 503, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+	}
+	resp, err := newConnections.RoundTrip(req)
+	if err == nil && !c.sent && strings.Contains(resp.Header.Get("Content-Type"), "event-stream") {
+		c.sent = true
+		resp.Body = &cutBody{ReadCloser: resp.Body, cut: c.cut}
+	} else if err == nil && !c.sent && req.Method == http.MethodPost {
+		c.sent = true
+		c.cut()
+	}
+	return resp, err
+}
+
+// cutBody fails after the text of a working task.
+type cutBody struct {
+	io.ReadCloser
+	cut  func()
+	seen []byte
+}
+
+func (b *cutBody) Read(p []byte) (int, error) {
+	if strings.Contains(strings.ToLower(string(b.seen)), "working") && bytes.HasSuffix(b.seen, []byte("\n\n")) {
+		b.cut()
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := b.ReadCloser.Read(p[:1])
+	b.seen = append(b.seen, p[:n]...)
+	return n, err
+}
+
+// TestRemoteAbsent checks servers that do not speak A2A or are not permitted. Their texts are not shown.
 func TestRemoteAbsent(t *testing.T) {
 	t.Parallel()
 	answers := func(status int, body string) string {
@@ -440,7 +590,6 @@ func TestRemoteAbsent(t *testing.T) {
 		return srv.URL
 	}
 	for name, c := range map[string]struct{ url, want string }{
-		"refused":   {"http://127.0.0.1:1", "could not be called"},
 		"not found": {answers(404, "canary"), "its server answered 404"},
 		"no card":   {answers(200, "<canary>"), "it is no agent card"},
 		"no way":    {answers(200, `{"name":"canary","supportedInterfaces":[{"url":"http://x","protocolBinding":"GRPC","protocolVersion":"1.0"}]}`), "offers no supported interface"},

@@ -118,9 +118,6 @@ func (a *Agent) checkRules(c *validation, s document.Location) {
 	a.checkTermination(c, s)
 	a.checkContext(c, s.Child("context"))
 	a.checkNotifications(c, s.Child("notifications"))
-	if p := a.Prompt; p != nil && p.SystemPrompt != "" && (a.Instruction != "" || p.Role != "" || p.Guidance != "") {
-		c.addProblem(s.Child("prompt").Child("system_prompt"), "replaces instruction, role and guidance: leave either them out or it")
-	}
 }
 
 // checkContext checks that an agent without a model changes only the key of context that does not concern one: on_busy.

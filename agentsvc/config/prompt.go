@@ -8,7 +8,7 @@ import (
 
 // Prompt shapes an agent's system prompt in more detail than `instruction`.
 type Prompt struct {
-	// SystemPrompt replaces the whole system prompt, including the instructions of agents above.
+	// SystemPrompt replaces the whole system prompt: `instruction`, `role`, `guidance` and the instructions of agents above.
 	SystemPrompt string `yaml:"system_prompt"`
 	// Role says who the agent is.
 	Role string `yaml:"role"`

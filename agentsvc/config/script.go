@@ -53,7 +53,7 @@ type Item struct {
 
 // Call is a call of a tool by a scripted model.
 type Call struct {
-	// Tool is the name of the tool.
+	// Tool is the name of the tool; it may have placeholders such as {{text}}.
 	Tool string `yaml:"tool" jsonschema:"required"`
 	// Arguments are its arguments.
 	Arguments map[string]any `yaml:"arguments"`

@@ -30,7 +30,7 @@ type Trigger struct {
 	// Path is where the webhook listens: a path of the app that is none of the server's own. Without it, it is /webhooks/ and
 	// the agent's name.
 	Path string `yaml:"path" only:"type=webhook"`
-	// Methods are the HTTP methods the webhook answers.
+	// Methods are the HTTP methods the webhook answers. With GET and HEAD the query is the body, as a JSON object.
 	Methods []string `yaml:"methods" jsonschema:"enum=POST,enum=PUT,enum=PATCH,enum=DELETE,enum=GET,enum=HEAD,default=POST" only:"type=webhook"`
 	// Secret verifies the sender by an HMAC-SHA256 of the body: 24 to 256 bytes of text, or, for senders that sign as
 	// Standard Webhooks has it, whsec_ and 24 to 64 bytes in base64; at least 8 different bytes. Only an app that

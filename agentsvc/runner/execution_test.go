@@ -90,6 +90,16 @@ func failureOf(m *agentsvc.Message) map[string]any {
 	return f
 }
 
+// newRemoteAgent returns the agent far on the server at url.
+func newRemoteAgent(t *testing.T, url string) agent.Agent {
+	t.Helper()
+	a, err := agent.NewRemote(agent.RemoteOptions{Name: "far", URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
 // TestFailure: how a failing turn ends, after how many attempts, and what its caller may read.
 func TestFailure(t *testing.T) {
 	busy := &llm.Error{Provider: "p", Status: 503, Reason: "is busy", Retryable: true}
@@ -106,9 +116,13 @@ func TestFailure(t *testing.T) {
 		attempts int64
 		failure  map[string]any // metadata.error of the last message; nil = internal
 	}{
-		"busy once":      {errs: []error{busy}, state: agentsvc.Completed, text: "You said: hi", attempts: 2},
-		"busy for good":  {errs: []error{busy, busy, busy, busy}, state: agentsvc.Failed, text: busy.Error(), attempts: 3, failure: busyFailure},
-		"refused":        {errs: []error{refused, nil}, state: agentsvc.Failed, text: refused.Error(), attempts: 1, failure: refusedFailure},
+		"busy once":     {errs: []error{busy}, state: agentsvc.Completed, text: "You said: hi", attempts: 2},
+		"busy for good": {errs: []error{busy, busy, busy, busy}, state: agentsvc.Failed, text: busy.Error(), attempts: 3, failure: busyFailure},
+		"refused":       {errs: []error{refused, nil}, state: agentsvc.Failed, text: refused.Error(), attempts: 1, failure: refusedFailure},
+		"unreachable":   {agent: newRemoteAgent(t, "http://127.0.0.1:1"), state: agentsvc.Failed, text: "the remote agent far could not be called: the connection was refused", attempts: 3, failure: newFailure("UNAVAILABLE", "agent", "far")},
+		"at work too long": {agent: brokenAgent(func(yield func(agentsvc.Event, error) bool) {
+			yield(agentsvc.Event{}, &agent.RemoteError{Agent: "far", Reason: "did not answer within 30s"})
+		}), state: agentsvc.Failed, text: "the remote agent far did not answer within 30s", attempts: 1, failure: newFailure("UNAVAILABLE", "agent", "far")},
 		"an inner error": {errs: []error{errInternal}, state: agentsvc.Failed, text: "The agent failed with an internal error.", attempts: 1},
 		"no such agent":  {missing: true, state: agentsvc.Failed, text: "The agent failed with an internal error.", attempts: 1},
 		"a panic":        {agent: brokenAgent(func(func(agentsvc.Event, error) bool) { panic(errInternal) }), state: agentsvc.Failed, text: "The agent failed with an internal error.", attempts: 1},

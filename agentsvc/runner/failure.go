@@ -29,6 +29,9 @@ func describeFailure(err error) (text string, f agentsvc.Failure) {
 	if upstream, ok := errors.AsType[*llm.Error](err); ok {
 		return err.Error(), describeModelFailure(err, upstream)
 	}
+	if remote, ok := errors.AsType[*agent.RemoteError](err); ok {
+		return remote.Error(), agentsvc.Failure{Code: agentsvc.FailureUnavailable, Details: map[string]any{"agent": remote.Agent}}
+	}
 	if long, ok := errors.AsType[*durationError](err); ok {
 		return err.Error(), newLimitFailure("run_duration", long.limit.Seconds())
 	}

@@ -217,11 +217,15 @@ func (e *durationError) Error() string {
 }
 
 // isTransient reports whether a later attempt may succeed, and the minimum time to wait before it (zero if the error
-// names none). Only retryable model errors, an unavailable session database and a full memory pool are transient.
+// names none). Only retryable errors of models and remote agents, an unavailable session database and a full memory
+// pool are transient.
 func isTransient(err error) (after time.Duration, ok bool) {
 	var upstream *llm.Error
 	if errors.As(err, &upstream) {
 		return upstream.RetryAfter, upstream.Retryable
+	}
+	if remote, ok := errors.AsType[*agent.RemoteError](err); ok {
+		return remote.RetryAfter, remote.Retryable
 	}
 	var unavailable *store.UnavailableError
 	return 0, errors.As(err, &unavailable) || errors.Is(err, agentsvc.CodeBusy)

@@ -70,6 +70,7 @@ func TestPromptKeys(t *testing.T) {
 		{"instruction", "{instruction: Do.}", "Do.", ""},
 		{"all parts", "{global_instruction: Above., instruction: Do., prompt: {role: Who., guidance: How.}}", "Above.\n\nWho.\n\nDo.\n\nHow.", ""},
 		{"system_prompt", "{global_instruction: Above., prompt: {system_prompt: Alone.}}", "Alone.", ""},
+		{"system_prompt beside the parts", "{instruction: Do., prompt: {system_prompt: Alone., role: Who., guidance: How.}}", "Alone.", ""},
 		{"structured_output", "{structured_output: {name: person, schema: {type: string}}}",
 			"Give your final answer as one JSON value, \"person\", that fits this JSON Schema, without any words around it:\n{\"type\":\"string\"}", ""},
 		{"reasoning", "{reasoning: {enable_exit_tool: true, enable_escalate_tool: true}}", "", "exit escalate"},

@@ -110,7 +110,7 @@ func TestBodyLimits(t *testing.T) {
 		{"small one too large by its own word", "/small", strings.Repeat(" ", 1<<20+1), 413, `"RESOURCE_EXHAUSTED"`},
 		{"largest message", "/large", &whitespace{28 << 20}, 200, "29360128"},
 		{"message too large", "/large", &whitespace{30 << 20}, 413, "the body is too large, 28 MiB are allowed"},
-		{"deep", "/small", deep, 400, "nested more than 64 levels deep"},
+		{"deep", "/small", deep, 413, "nested more than 64 levels deep"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

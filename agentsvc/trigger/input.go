@@ -24,7 +24,7 @@ func (f Field) Name() string {
 	return f.Path[strings.LastIndex(f.Path, ".")+1:]
 }
 
-// Input makes an agent's message from the body of a delivery.
+// Input makes an agent's message from the body of a delivery, or from its query, see [EncodeQuery].
 //
 // With a template, the message is its result. Its data are the fields of the body, if that is an object, or else the
 // one field payload; selected fields are added. With selected fields and no template the message is the configured
@@ -100,7 +100,7 @@ func (in *Input) BuildMessage(ctx context.Context, contentType string, body []by
 func checkMessage(message string) (string, error) {
 	switch {
 	case strings.TrimSpace(message) == "":
-		return "", agentsvc.NewInvalidError("body", "gives an empty message: send a body, or set the trigger's input")
+		return "", agentsvc.NewInvalidError("body", "gives an empty message: send a body (by GET a query), or set the trigger's input")
 	case len(message) > maxMessageBytes:
 		return "", agentsvc.NewInvalidError("body", "renders to a message of more than %d bytes", maxMessageBytes)
 	}

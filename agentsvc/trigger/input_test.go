@@ -43,8 +43,8 @@ func TestMessage(t *testing.T) {
 		{name: "a picture", kind: "image/png", body: "x", wrong: "Content-Type: must be JSON, application/x-www-form-urlencoded or text"},
 		{name: "no kind at all", kind: "?;", body: "x", wrong: "Content-Type: is not one"},
 		{name: "required", fields: []trigger.Field{{Path: "commits.2.by", Required: true}}, body: push, wrong: "body: has no commits.2.by"},
-		{name: "nothing", wrong: "body: gives an empty message: send a body, or set the trigger's input"},
-		{name: "template of nothing", template: `{{if .x}}x{{end}}`, body: `{}`, wrong: "body: gives an empty message: send a body, or set the trigger's input"},
+		{name: "nothing", wrong: "body: gives an empty message: send a body (by GET a query), or set the trigger's input"},
+		{name: "template of nothing", template: `{{if .x}}x{{end}}`, body: `{}`, wrong: "body: gives an empty message: send a body (by GET a query), or set the trigger's input"},
 		{name: "not a list", template: `{{join "" .ref}}`, body: push, wrong: "wrong type for value"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

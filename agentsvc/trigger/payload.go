@@ -96,6 +96,19 @@ func decodeForm(body string) (any, error) {
 	return form, nil
 }
 
+// EncodeQuery returns the parameters of a URL's query as the body of a delivery that has none: a JSON object, in which a
+// name that occurs once is a string and any other a list. An empty query is an empty body.
+func EncodeQuery(query string) ([]byte, error) {
+	if query == "" {
+		return nil, nil
+	}
+	form, err := decodeForm(query)
+	if err != nil {
+		return nil, agentsvc.NewInvalidError("query", "is not a valid URL query")
+	}
+	return json.Marshal(form)
+}
+
 // lookupPath returns the value at a path of names, and of indices into lists, with dots between them.
 func lookupPath(v any, path string) (any, bool) {
 	for name := range strings.SplitSeq(path, ".") {

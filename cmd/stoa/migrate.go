@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
 	"io"
+	"strings"
 
 	"stoa/cmd/stoa/server"
 	"stoa/migrations"
@@ -46,22 +48,18 @@ func (cmd *migrateCmd) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	// A migration uses one connection.
-	d, err := db.Open(ctx, url, db.Options{MaxConns: 1})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = d.Close() }()
-
 	if cmd.Action == "up" {
-		if err := server.MigrateSchema(ctx, d, migrateURL); err != nil {
+		if err := migrateDatabase(ctx, url, migrateURL); err != nil {
 			return err
 		}
 	}
+	if !strings.HasPrefix(url, "sqlite://") { // a file has no logins
+		url = cmp.Or(migrateURL, url)
+	}
 	var status migrations.Status
-	err = d.ChangeSchema(ctx, migrateURL, func(s *sql.DB) error {
+	err = db.ReadSchema(url, func(engine db.Engine, s *sql.DB) error {
 		var err error
-		status, err = migrations.ReadStatus(ctx, string(d.Engine()), s)
+		status, err = migrations.ReadStatus(ctx, string(engine), s)
 		return err
 	})
 	if err != nil {
@@ -72,6 +70,17 @@ func (cmd *migrateCmd) Run(ctx context.Context, c *console) error {
 	}
 	_, err = fmt.Fprintln(c.out, describeStatus(status))
 	return err
+}
+
+// migrateDatabase brings the schema of the database at url to this version.
+func migrateDatabase(ctx context.Context, url, migrateURL string) error {
+	// A migration uses one connection.
+	d, err := db.Open(ctx, url, db.Options{MaxConns: 1})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }()
+	return server.MigrateSchema(ctx, d, migrateURL)
 }
 
 // describeStatus returns one line about the schema and the command that corrects it.

@@ -3,6 +3,13 @@ package db
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	neturl "net/url"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -18,6 +25,11 @@ func (d *DB) ChangeSchema(ctx context.Context, url string, f func(*sql.DB) error
 	if url == "" {
 		url = d.url
 	}
+	return usePostgres(url, f)
+}
+
+// usePostgres calls f with a connection to url.
+func usePostgres(url string, f func(*sql.DB) error) error {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
 		return err
@@ -25,6 +37,28 @@ func (d *DB) ChangeSchema(ctx context.Context, url string, f func(*sql.DB) error
 	s := stdlib.OpenDB(*cfg)
 	defer func() { _ = s.Close() }()
 	return f(s)
+}
+
+// ReadSchema calls f with a connection to the platform's database at url, to read the state of the schema. A SQLite
+// file is opened for reading only and not locked: another process may use it, and it is not created.
+func ReadSchema(url string, f func(Engine, *sql.DB) error) error {
+	path, ok := strings.CutPrefix(url, "sqlite://")
+	if !ok {
+		return usePostgres(url, func(s *sql.DB) error { return f(Postgres, s) })
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(abs); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the SQLite file %s does not exist: stoa migrate up creates it", path)
+	}
+	s, err := sql.Open("sqlite", dataSource((&neturl.URL{Scheme: "file", Path: abs}).String(), waitPragma, readPragma)+"&mode=ro")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	return f(SQLite, s)
 }
 
 // changeSchema releases the writing connection to f through its pool and takes it back. Prepared statements are closed

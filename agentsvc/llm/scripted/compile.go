@@ -126,6 +126,7 @@ func (c *ruleChecker) checkCall(field string, call Call) *Call {
 	if call.Tool == "" {
 		c.addError(field+".tool", "is missing")
 	}
+	c.checkPlaceholders(field+".tool", call.Tool)
 	if len(call.Arguments) > 0 {
 		call.Arguments, _ = c.normalizeValue(field+".arguments", call.Arguments).(map[string]any)
 	}

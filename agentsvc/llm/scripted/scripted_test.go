@@ -152,7 +152,7 @@ func TestArgumentsAndMessageID(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, scripted.Options{Script: []scripted.Rule{{
 		When: scripted.When{Text: `from (?P<from>\w+) to (?P<to>\w+)`, MessageID: `^trip-(?P<n>\d+)`},
-		Then: []scripted.Item{{Call: &scripted.Call{Tool: "book", Arguments: map[string]any{
+		Then: []scripted.Item{{Call: &scripted.Call{Tool: "book_{{to}}", Arguments: map[string]any{
 			"legs": []any{"{{from}}", "{{to}}"}, "meta": map[string]any{"n": "no {{n}}", "text": "{{text}}"}, "seats": 2,
 		}}}},
 	}}})
@@ -161,8 +161,8 @@ func TestArgumentsAndMessageID(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"legs":["A","B"],"meta":{"n":"no 7","text":"from A to B \"now\""},"seats":2}`
-	if got := string(chunks[0].ToolCall.Arguments); got != want {
-		t.Errorf("arguments = %s, want %s", got, want)
+	if got := chunks[0].ToolCall; string(got.Arguments) != want || got.Name != "book_B" {
+		t.Errorf("%s is called with %s, want book_B with %s", got.Name, got.Arguments, want)
 	}
 	chunks, err = collectChunks(t, p, userMessage("other", "from A to B"))
 	if err != nil || len(chunks) != 1 || chunks[0].Stop != llm.StopEnd {
@@ -281,6 +281,7 @@ func TestMistakes(t *testing.T) {
 		{"long pause", scripted.Rule{Then: []scripted.Item{{Pause: 240 * time.Hour}}}, "script[0].then[0].pause: is 240h0m0s; at most 10m0s"},
 		{"unknown placeholder", scripted.Rule{Then: []scripted.Item{{Text: "{{city}}"}}}, "script[0].then[0]: {{city}} is not a placeholder; this rule has {{text}}, {{result}}"},
 		{"unknown placeholder in arguments", scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{Tool: "a", Arguments: map[string]any{"a": "{{b}}"}}}}}, "script[0].then[0].call.arguments: {{b}}"},
+		{"unknown placeholder in a tool", scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{Tool: "a_{{b}}"}}}}, "script[0].then[0].call.tool: {{b}} is not a placeholder"},
 		{"call without tool", scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{}}}}, "script[0].then[0].call.tool: is missing"},
 		{"arguments", scripted.Rule{Then: []scripted.Item{{Call: &scripted.Call{Tool: "a", Arguments: map[string]any{"f": func() {}}}}}}, "script[0].then[0].call.arguments: cannot be written as JSON"},
 		{"status", scripted.Rule{Then: []scripted.Item{{Failure: &scripted.Failure{Status: 200}}}}, "script[0].then[0].fail.status: is 200"},

@@ -144,6 +144,7 @@ func (a *answerWriter) writeCall(c Call) bool {
 	if len(c.Arguments) > 0 {
 		args, _ = json.Marshal(a.fillValue(c.Arguments))
 	}
+	tool := a.fillPlaceholders(c.Tool)
 	// The name counts as one word.
 	if !a.countOutputTokens(countWords(string(args)) + 1) {
 		return false
@@ -152,7 +153,7 @@ func (a *answerWriter) writeCall(c Call) bool {
 	seed := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%d", a.req.Step, len(a.req.Conversation), a.callCount))
 	a.callCount++
 	id := agentsvc.CallID("call_" + hex.EncodeToString(seed[:12]))
-	return a.yieldChunk(llm.Chunk{ToolCall: &agentsvc.ToolCall{ID: id, Name: c.Tool, Arguments: args}})
+	return a.yieldChunk(llm.Chunk{ToolCall: &agentsvc.ToolCall{ID: id, Name: tool, Arguments: args}})
 }
 
 // writeArtifact yields an artifact update. extended reports that a later item appends to the artifact.

@@ -95,7 +95,7 @@ func (v Vendor) statusError(resp *http.Response) error {
 	out := &llm.Error{
 		Provider:   v.Name,
 		Status:     resp.StatusCode,
-		RetryAfter: parseRetryAfter(resp.Header),
+		RetryAfter: ParseRetryAfter(resp.Header),
 		Retryable:  llm.IsRetryableStatus(resp.StatusCode),
 		Reason:     llm.StatusReason(resp.StatusCode),
 	}
@@ -107,9 +107,9 @@ func (v Vendor) statusError(resp *http.Response) error {
 	return out
 }
 
-// parseRetryAfter returns the wait that the server asks for, 0 if none: Retry-After-Ms, which some vendors send, else
+// ParseRetryAfter returns the wait that the server asks for, 0 if none: Retry-After-Ms, which some vendors send, else
 // Retry-After in seconds or as a date (RFC 9110, section 10.2.3).
-func parseRetryAfter(h http.Header) time.Duration {
+func ParseRetryAfter(h http.Header) time.Duration {
 	if d, ok := parseDuration(h.Get("Retry-After-Ms"), time.Millisecond); ok {
 		return d
 	}

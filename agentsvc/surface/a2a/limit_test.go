@@ -41,7 +41,10 @@ func TestTooMuch(t *testing.T) {
 		{"10,000 parts in 0.3", base, rpc("message/stream", parts(10_000, "parts")), 200, `"code":-32602`},
 		{"10,000 parts over REST", base + "/message:send", parts(10_000, "parts"), 400, `"reason":"INVALID_PARAMS"`},
 		{"10,000 parts over 0.3 REST", base + "/v0.3/v1/message:send", parts(10_000, "content"), 400, `"code":-32602`},
-		{"too deep", base + "/message:send", deep, 400, "nested more than 64 levels deep"},
+		{"too deep over JSON-RPC", base, rpc("SendMessage", deep), 413, `"code":"RESOURCE_EXHAUSTED"`},
+		{"too deep in 0.3", base, rpc("message/send", deep), 413, "nested more than 64 levels deep"},
+		{"too deep over REST", base + "/message:send", deep, 413, "nested more than 64 levels deep"},
+		{"too deep over 0.3 REST", base + "/v0.3/v1/message:send", deep, 413, `"code":413`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

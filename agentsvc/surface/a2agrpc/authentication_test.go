@@ -143,8 +143,8 @@ func TestInput(t *testing.T) {
 		{"data that is null", sent(data(structpb.NewNullValue())), codes.InvalidArgument, "message.parts[0].data: must not be null"},
 		{"data that is nothing", sent(data(&structpb.Value{})), codes.InvalidArgument, "message.parts[0].data: must not be null"},
 		{"no number", sent(data(object(structpb.NewNumberValue(math.NaN())))), codes.InvalidArgument, "a number that JSON does not have"},
-		{"a list nested too deeply", sent(data(deep)), codes.InvalidArgument, "nested more than 64 levels deep"},
-		{"nested too deeply", sent(data(object(deep))), codes.InvalidArgument, "nested more than 64 levels deep"},
+		{"a list nested too deeply", sent(data(deep)), codes.ResourceExhausted, "nested more than 64 levels deep"},
+		{"nested too deeply", sent(data(object(deep))), codes.ResourceExhausted, "nested more than 64 levels deep"},
 		{"a picture", sent(func(r *pb10.SendMessageRequest) {
 			r.Message.Parts[0] = &pb10.Part{Content: &pb10.Part_Raw{Raw: []byte("x")}, MediaType: "image/png"}
 		}), codes.InvalidArgument, `"image/png"`},

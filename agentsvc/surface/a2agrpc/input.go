@@ -10,19 +10,20 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/decode"
 )
 
 // checkInput returns an error with [agentsvc.CodeInvalid] for a message with values that the library would ignore or
 // replace silently: negative numbers, unknown enumeration values, data that is null, and numbers that JSON cannot
-// represent (NaN, infinity).
+// represent (NaN, infinity). For data that is nested too deeply it returns an error with [apierror.CodeBodyTooLarge].
 func checkInput(m proto.Message) error { return checkMessage(m.ProtoReflect(), "", 0) }
 
 // checkMessage checks m and everything in it. at is the JSON path of m, "" for the message itself; depth counts the
 // levels of google.protobuf.Struct and ListValue, because those become levels of JSON.
 func checkMessage(m protoreflect.Message, at string, depth int) (wrong error) {
 	if depth > decode.MaxDepth {
-		return agentsvc.NewInvalidError("message", "is nested more than %d levels deep", decode.MaxDepth)
+		return apierror.NewTooDeepError(decode.MaxDepth)
 	}
 	switch v := m.Interface().(type) {
 	case *structpb.Value:

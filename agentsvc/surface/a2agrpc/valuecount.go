@@ -4,7 +4,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/decode"
 )
@@ -33,7 +32,7 @@ const maxNesting = 4 * decode.MaxDepth
 // that do not parse are left for the decoder to refuse.
 func (c *valueCounter) countMessage(d protoreflect.MessageDescriptor, b []byte, depth int) {
 	if depth > maxNesting {
-		c.err = agentsvc.NewInvalidError("message", "is nested more than %d levels deep", decode.MaxDepth)
+		c.err = apierror.NewTooDeepError(decode.MaxDepth)
 		return
 	}
 	items := 0 // of all lists of the message together

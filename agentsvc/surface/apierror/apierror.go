@@ -70,6 +70,11 @@ func NewTooManyError(what string, allowed int) error {
 	return agentsvc.NewError(CodeBodyTooLarge, "the body holds too many %s, %d are allowed", what, allowed)
 }
 
+// NewTooDeepError returns the error for a body with more than allowed levels of JSON.
+func NewTooDeepError(allowed int) error {
+	return agentsvc.NewError(CodeBodyTooLarge, "the body is nested more than %d levels deep", allowed)
+}
+
 // These texts replace those of errors that must not reach the caller.
 const (
 	TextInternal    = "internal error; the operator finds it in the log by its request_id"

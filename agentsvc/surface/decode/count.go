@@ -3,7 +3,6 @@ package decode
 import (
 	"io"
 
-	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
 )
 
@@ -57,7 +56,7 @@ func (c *ValueCounter) countBytes(b []byte) error {
 			continue
 		case '{', '[':
 			if c.depth++; c.depth > MaxDepth {
-				return agentsvc.NewError(apierror.CodeMalformed, "the JSON is nested more than %d levels deep", MaxDepth)
+				return apierror.NewTooDeepError(MaxDepth)
 			}
 			if c.depth > 0 && c.depth <= listLevels {
 				c.items[c.depth], c.lists[c.depth] = 1, b[i] == '['

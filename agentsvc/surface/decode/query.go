@@ -149,3 +149,17 @@ func ParseTime(field, text string, defaultTime time.Time) (time.Time, error) {
 	}
 	return time.Time{}, agentsvc.NewInvalidError(field, "must be a time such as 2026-11-01T00:00:00Z, or a day such as 2026-11-01")
 }
+
+// ParseState returns the state of a name such as working or TASK_STATE_WORKING. An empty or unspecified name is "",
+// which means no filter. Other mixtures of upper and lower case are refused.
+func ParseState(name string) (agentsvc.State, error) {
+	plain, enum := strings.CutPrefix(name, "TASK_STATE_")
+	s := agentsvc.State(strings.ToLower(plain))
+	switch {
+	case name == "", enum && plain == "UNSPECIFIED":
+		return "", nil
+	case !s.IsValid(), enum && plain != strings.ToUpper(plain), !enum && plain != string(s):
+		return "", agentsvc.NewInvalidError("status", "unknown state %.40q: one such as working or TASK_STATE_WORKING", name)
+	}
+	return s, nil
+}

@@ -1,6 +1,7 @@
 package encode
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"stoa/agentsvc"
@@ -55,7 +56,7 @@ type (
 		Metadata  map[string]any   `json:"metadata,omitempty"`
 	}
 	// PartRecord is a part of a message or an artifact. Type is text, file or data. Data is the bytes of a file, in
-	// base64, or a JSON value.
+	// base64, or a JSON value. A data part always has a MimeType.
 	PartRecord struct {
 		Type     string  `json:"type"`
 		Text     *string `json:"text,omitempty"`
@@ -171,7 +172,7 @@ func newPartRecords(parts []agentsvc.Part) []PartRecord {
 		case p.File != nil:
 			records[i] = PartRecord{Type: "file", Name: p.File.Name, MimeType: p.File.MediaType, Data: p.File.Bytes}
 		case p.Data != nil:
-			records[i] = PartRecord{Type: "data", MimeType: p.Data.MediaType, Data: p.Data.Value}
+			records[i] = PartRecord{Type: "data", MimeType: cmp.Or(p.Data.MediaType, "application/json"), Data: p.Data.Value}
 		default:
 			records[i] = PartRecord{Type: "text", Text: &p.Text}
 		}

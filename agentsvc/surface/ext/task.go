@@ -70,7 +70,11 @@ func handleList(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error
 			return err
 		}
 	}
-	q := task.Query{Context: agentsvc.ContextID(p.ContextID), State: agentsvc.State(p.Status), Token: p.PageToken}
+	state, err := decode.ParseState(p.Status)
+	if err != nil {
+		return err
+	}
+	q := task.Query{Context: agentsvc.ContextID(p.ContextID), State: state, Token: p.PageToken}
 	if p.HistoryLength == nil {
 		p.HistoryLength = new(int)
 	}

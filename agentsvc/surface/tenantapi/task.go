@@ -26,6 +26,10 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	state, err := decode.ParseState(q.Get("status"))
+	if err != nil {
+		return err
+	}
 	for _, field := range []string{"agent", "context_id"} {
 		if err := decode.CheckID(field, q.Get(field)); err != nil {
 			return err
@@ -33,7 +37,7 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 	}
 	// Approvals are included: this list is how operators find the calls that wait for them.
 	page, err := v.Tasks.Reader.List(r.Context(), visibility, task.Query{
-		Context: agentsvc.ContextID(q.Get("context_id")), State: agentsvc.State(q.Get("status")), Size: size, Token: q.Get("page_token"),
+		Context: agentsvc.ContextID(q.Get("context_id")), State: state, Size: size, Token: q.Get("page_token"),
 		Parts: store.TaskParts{Approvals: true},
 	})
 	if err != nil {

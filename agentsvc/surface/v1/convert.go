@@ -72,20 +72,6 @@ func (p *inPart) toDomain(at string) (agentsvc.Part, error) {
 	return agentsvc.Part{Data: &agentsvc.Data{Value: value}}, nil
 }
 
-// parseState returns the state of a name such as TASK_STATE_WORKING or working. An empty or unspecified name is "",
-// which means no filter. Other mixtures of upper and lower case are refused.
-func parseState(name string) (agentsvc.State, error) {
-	plain, enum := strings.CutPrefix(name, statePrefix)
-	s := agentsvc.State(strings.ToLower(plain))
-	switch {
-	case name == "", enum && plain == "UNSPECIFIED":
-		return "", nil
-	case !s.IsValid(), enum && plain != strings.ToUpper(plain), !enum && plain != string(s):
-		return "", agentsvc.NewInvalidError("status", "unknown state %.40q: one such as TASK_STATE_WORKING", name)
-	}
-	return s, nil
-}
-
 // stateName returns the name of a state in the Protocol Buffers enumeration.
 func stateName(s agentsvc.State) string { return statePrefix + strings.ToUpper(string(s)) }
 

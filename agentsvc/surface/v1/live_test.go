@@ -155,7 +155,7 @@ func TestTooMuch(t *testing.T) {
 		{"64 MiB streamed", "/message:stream", newMessageBody(strings.Repeat("a", 64<<20), ""), 413, `"RESOURCE_EXHAUSTED"`},
 		{"10,000 parts", "/message:send", parts(10_000), 400, "message.parts: a message has at most 1000 parts"},
 		{"1,000 parts", "/message:send", parts(1000), 200, "TASK_STATE_SUBMITTED"},
-		{"too deep", "/message:send", `{"message": ` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`, 400, "nested more than 64 levels deep"},
+		{"too deep", "/message:send", `{"message": ` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`, 413, "nested more than 64 levels deep"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

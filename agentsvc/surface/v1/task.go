@@ -72,7 +72,7 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	query := task.Query{Context: agentsvc.ContextID(q.Get("context_id")), Token: q.Get("page_token")}
-	if query.State, err = parseState(q.Get("status")); err != nil {
+	if query.State, err = decode.ParseState(q.Get("status")); err != nil {
 		return err
 	}
 	if query.Size, err = decode.ParsePageSize(r, task.DefaultPageSize, task.MaxPageSize); err != nil {

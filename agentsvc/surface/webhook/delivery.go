@@ -20,7 +20,8 @@ import (
 	"stoa/agentsvc/trigger"
 )
 
-// delivery is a verified request to a webhook.
+// delivery is a verified request to a webhook. The body of a GET or HEAD without one is its query as JSON; the signature
+// is that of the body as it was sent, which is empty.
 type delivery struct {
 	id          trigger.DeliveryID
 	contentType string
@@ -52,6 +53,12 @@ func receiveDelivery(r *http.Request, v *surface.Request, w *runtime.Webhook) (d
 	d = delivery{contentType: r.Header.Get("Content-Type"), body: body}
 	if d.id, err = proof.VerifyBody(); err != nil {
 		return d, err
+	}
+	if len(body) == 0 && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		if body, err = trigger.EncodeQuery(r.URL.RawQuery); err != nil {
+			return d, err
+		}
+		d.contentType, d.body = "application/json", body
 	}
 	values := 1 // of a body that is not decoded
 	if !w.Input.IsStatic() || w.Callback != nil {
