@@ -18,7 +18,8 @@ type databaseFlag struct {
 
 // findDatabase returns the URL of the flag, else of the environment, else of the file of a server on SQLite.
 func (f databaseFlag) findDatabase() (string, error) {
-	return server.FindValue(f.Database, server.DatabaseName, "sqlite://stoa.db")
+	url, _, err := server.FindDatabase(f.Database, "")
+	return url, err
 }
 
 // migrateCmd is `stoa migrate`. It opens the database directly and needs no server.
@@ -38,13 +39,9 @@ func (cmd *migrateCmd) Run(ctx context.Context, c *console) error {
 		_, err := io.WriteString(c.out, migrations.Roles{Owner: cmd.Owner, Login: cmd.Login, Backup: cmd.Backup}.SQL())
 		return err
 	}
-	url, err := cmd.findDatabase()
+	url, migrateURL, err := server.FindDatabase(cmd.Database, cmd.MigrateDatabase)
 	if err != nil {
-		return err
-	}
-	migrateURL, err := server.FindValue(cmd.MigrateDatabase, server.MigrateDatabaseName, "")
-	if err != nil {
-		return err
+		return &exitError{code: exitUsage, cause: err}
 	}
 	// A migration uses one connection.
 	d, err := db.Open(ctx, url, db.Options{MaxConns: 1})

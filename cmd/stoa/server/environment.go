@@ -35,6 +35,22 @@ func FindValue(given, name, fallback string) (string, error) {
 	return cmp.Or(found, fallback), err
 }
 
+// FindDatabase returns the addresses of the database and of its migrating login, each as [FindValue] does; migrating is "" if
+// the same login migrates. Without a PostgreSQL database a migrating login is an error: a new SQLite file would be used
+// instead of the database that it names.
+func FindDatabase(database, migrateDatabase string) (url, migrating string, err error) {
+	if url, err = FindValue(database, DatabaseName, "sqlite://stoa.db"); err != nil {
+		return "", "", err
+	}
+	if migrating, err = FindValue(migrateDatabase, MigrateDatabaseName, ""); err != nil {
+		return "", "", err
+	}
+	if migrating != "" && !strings.HasPrefix(url, "postgres") {
+		return "", "", fmt.Errorf("--migrate-database (%s) needs --database (%s) with the same PostgreSQL database, as in postgres://USER@HOST/NAME", MigrateDatabaseName, DatabaseName)
+	}
+	return url, migrating, nil
+}
+
 // secretLine matches a line of a file like the one that a server on SQLite writes (writeSecrets).
 var secretLine = regexp.MustCompile(`(?m)^\s*(STOA_[A-Z_]+)=`)
 

@@ -70,6 +70,9 @@ func TestEnvironment(t *testing.T) {
 			variable = "STOA_" + strings.ToUpper(strings.Join(camelWord.FindAllString(f.Name, -1), "_"))
 		}
 		t.Run(variable, func(t *testing.T) {
+			if f.Name == "MigrateDatabase" {
+				t.Setenv(DatabaseName, "postgres://d")
+			}
 			t.Setenv(variable, row.value)
 			s, err := ResolveSettings(Flags{}, nil)
 			switch {
@@ -170,6 +173,9 @@ func TestSecretFiles(t *testing.T) {
 			if got != c.want || (err == nil) != (c.problem == "") || err != nil && !strings.Contains(err.Error(), c.problem) {
 				t.Errorf("%q, %v; want %q, %q", got, err, c.want, c.problem)
 			}
+			if c.name == MigrateDatabaseName {
+				t.Setenv(DatabaseName, "postgres://stoa@db/stoa")
+			}
 			s, err := ResolveSettings(Flags{}, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -178,7 +184,7 @@ func TestSecretFiles(t *testing.T) {
 			if url, ok := read[c.name]; ok && url != c.want {
 				t.Errorf("the setting is %q", url)
 			}
-			given := "sqlite://given.db"
+			given := "postgres://given"
 			if s, err := ResolveSettings(Flags{Database: &given}, nil); err != nil || s.Database.URL != given {
 				t.Errorf("the command line's database is not used: %q, %v", s.Database.URL, err)
 			}
