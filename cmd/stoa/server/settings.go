@@ -67,6 +67,12 @@ type Flags struct {
 	LogFormat       *string        `split_words:"true" enum:"simple,verbose,json" help:"simple, verbose or json (simple)."`
 }
 
+// environment is what the variables of the environment set: the flags, and what is no flag.
+type environment struct {
+	Flags
+	AppHosts []string `split_words:"true"`
+}
+
 // Settings are the flags after every source was applied and checked. It is a value and does not change after
 // ResolveSettings. "" and 0 turn a feature off where the flag's help describes that.
 type Settings struct {
@@ -149,10 +155,7 @@ type LogSettings struct {
 // its default, and checks the ranges. cfg may be nil. Its errors name the flag or variable and never the value of a
 // variable.
 func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
-	var e struct {
-		Flags
-		AppHosts []string `split_words:"true"`
-	}
+	var e environment
 	if err := envconfig.Process("stoa", &e); err != nil {
 		return Settings{}, envError(err)
 	}

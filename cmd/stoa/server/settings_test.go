@@ -54,6 +54,11 @@ var flagCases = map[string]struct {
 	"LogFormat":             {"json", func(s Settings) any { return s.Log.Format }, "json"},
 }
 
+// expectedValues are what an error about a variable says that it must be, by the type of its flag.
+var expectedValues = map[string]string{
+	"int": "a whole number such as 8", "int64": "a whole number such as 8", "bool": "true or false", "time.Duration": "a duration such as 30s or 5m",
+}
+
 var camelWord = regexp.MustCompile(`[A-Z]+[a-z]*`)
 
 // TestEnvironment sets each flag's variable to a valid and to an invalid value.
@@ -90,8 +95,12 @@ func TestEnvironment(t *testing.T) {
 				return
 			}
 			t.Setenv(variable, "nonsense")
-			if _, err := ResolveSettings(Flags{}, nil); err == nil {
-				t.Errorf("%s=nonsense is taken", variable)
+			_, err = ResolveSettings(Flags{}, nil)
+			if err == nil {
+				t.Fatalf("%s=nonsense is taken", variable)
+			}
+			if want := expectedValues[f.Type.Elem().String()]; want != "" && err.Error() != variable+" in the environment must be "+want {
+				t.Errorf("%s=nonsense: %v, want that it must be %s", variable, err, want)
 			}
 		})
 	}
