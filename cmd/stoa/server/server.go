@@ -30,6 +30,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -178,8 +179,15 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 	}, nil
 }
 
-// Close releases everything that New opened, in reverse order, and joins the errors.
-func (s *Server) Close() error { return s.closers.close() }
+// Close releases everything that New opened, in reverse order, and joins the errors. Of a process that has served it
+// writes the last line of the log.
+func (s *Server) Close() error {
+	err := s.closers.close()
+	if since := s.network.drainer.stoppingSince.Load(); since != nil {
+		s.Log.Info("stopped", "duration", time.Since(*since).Seconds(), "returned_runs", s.Execution.RunPool.Returned())
+	}
+	return err
+}
 
 // Metrics returns what counts the events of this process; nil if nothing reads the metrics.
 func (s *Server) Metrics() *metrics.Recorder { return s.telemetry.metrics }
