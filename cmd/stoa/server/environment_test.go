@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"stoa/tenancy/db"
 )
 
 // TestUnknownVariables warns of variables that nothing reads, without their values, and of no others.
@@ -63,5 +65,20 @@ func TestDocumentedVariables(t *testing.T) {
 				t.Errorf("%s names %s, which is not known", page, name)
 			}
 		}
+	}
+}
+
+// TestSecretsPath checks that the start names the whole path of the file with the generated secrets.
+func TestSecretsPath(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, name := range []string{AdminSecretName, MasterKeyName, MetricsTokenName} {
+		t.Setenv(name, "")
+	}
+	s, err := loadSecrets(db.SQLite, "sqlite://stoa.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !filepath.IsAbs(s.path) || filepath.Base(s.path) != "stoa.secrets" {
+		t.Errorf("the secrets are in %q, want an absolute path", s.path)
 	}
 }

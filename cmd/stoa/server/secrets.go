@@ -30,7 +30,7 @@ type processSecrets struct {
 	masterKeys string
 	// metricsToken is the bearer token of the metrics endpoint, "" = none is needed.
 	metricsToken string
-	// path is the file that contains the first two, "" if they came from the environment.
+	// path is the absolute path of the file that contains the first two, "" if they came from the environment.
 	path string
 }
 
@@ -79,7 +79,9 @@ func (s *processSecrets) fillFromFile(path string) error {
 		// Lines are appended, so that what else is in the file is kept.
 		text += one.name + "=" + *one.value + "\n"
 	}
-	s.path = path
+	if s.path, err = filepath.Abs(path); err != nil {
+		return fmt.Errorf("find the folder of the secrets of this server: %w", err)
+	}
 	if text == string(raw) {
 		return nil
 	}
