@@ -90,6 +90,24 @@ func (a *App) Tag() string {
 // ConfigTag returns what identifies the app's configuration alone.
 func (a *App) ConfigTag() string { return fmt.Sprintf("r%d", a.Revision) }
 
+// Precondition is the state that an app must be in for a change. The zero value accepts any.
+type Precondition struct {
+	// ID is the id of the app whose credential asks for the change: since it was authenticated, that app may have been
+	// deleted and its name given to another one.
+	ID db.ID
+	// IfMatch are the tags, see [App.Tag] and [App.ConfigTag], of which one must be the app's; none accepts any state.
+	IfMatch []string
+}
+
+// checkPrecondition returns [agentsvc.CodeNotFound] for another app than that of p, and [agentsvc.CodePrecondition] if
+// none of its tags is current.
+func (a *App) checkPrecondition(p Precondition) error {
+	if p.ID != "" && p.ID != a.ID {
+		return errNoApp
+	}
+	return a.checkTag(p.IfMatch)
+}
+
 // checkTag returns [agentsvc.CodePrecondition] unless one of tags is a tag of the app or of its configuration, or there
 // are none.
 func (a *App) checkTag(tags []string) error {

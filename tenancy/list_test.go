@@ -115,10 +115,14 @@ func TestAuditTrail(t *testing.T) {
 				_, err := s.UpdateApp(t.Context(), audit.Actor{Name: "ana"}, "acme", tenancy.AppChange{Config: []byte(`{"key":"hush"}`)}, false)
 				return err
 			},
-			func() error { return s.Secrets.Store(t.Context(), audit.Actor{Name: "ana"}, "acme", "T", "hush") },
-			func() error { return s.Secrets.Delete(t.Context(), audit.Actor{Name: "ana"}, "acme", "T") },
 			func() error {
-				_, err := s.Revisions.Restore(t.Context(), audit.Actor{Name: "ana"}, "acme", 1)
+				return s.Secrets.Store(t.Context(), audit.Actor{Name: "ana"}, "acme", "T", "hush", tenancy.Precondition{})
+			},
+			func() error {
+				return s.Secrets.Delete(t.Context(), audit.Actor{Name: "ana"}, "acme", "T", tenancy.Precondition{})
+			},
+			func() error {
+				_, err := s.Revisions.Restore(t.Context(), audit.Actor{Name: "ana"}, "acme", 1, false, tenancy.Precondition{})
 				return err
 			},
 			func() error { _, err := s.SuspendApp(t.Context(), tenancytest.Actor, "acme", "unpaid"); return err },

@@ -3,6 +3,7 @@ package tenancy
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"stoa/agentsvc"
@@ -52,11 +53,30 @@ func (r Revisions) ListByID(ctx context.Context, id db.ID) ([]Revision, error) {
 	return revisions, nil
 }
 
+// Load returns a stored revision of the app with that id, and the app with the masked configuration of that revision. One
+// that is not stored is [agentsvc.CodeNotFound].
+func (r Revisions) Load(ctx context.Context, id db.ID, number int64) (Revision, App, error) {
+	w, err := r.store.loadByID(ctx, id, max(number, 1)) // 0 would be the current one
+	if err != nil {
+		return Revision{}, App{}, err
+	}
+	stored, err := r.ListByID(ctx, id)
+	if err != nil {
+		return Revision{}, App{}, err
+	}
+	i := slices.IndexFunc(stored, func(v Revision) bool { return v.Number == number })
+	if i < 0 {
+		return Revision{}, App{}, agentsvc.NewError(agentsvc.CodeNotFound, "there is no revision %d of app %s", number, w.app.Name)
+	}
+	return stored[i], r.store.maskedApp(w.app, w.config), nil
+}
+
 // Restore makes the configuration of an earlier revision the current one, under a new revision number. It must
-// load with the present secrets and grants. A revision that is no longer stored is [agentsvc.CodeNotFound].
-func (r Revisions) Restore(ctx context.Context, actor audit.Actor, app string, revision int64, ifMatch ...string) (App, error) {
-	return r.store.changeApp(ctx, actor, "app.restore", app, false, func(e *appEdit) error {
-		if err := e.app.checkTag(ifMatch); err != nil {
+// load with the present secrets and grants; with dryRun only that is checked. A revision that is no longer stored is
+// [agentsvc.CodeNotFound].
+func (r Revisions) Restore(ctx context.Context, actor audit.Actor, app string, revision int64, dryRun bool, p Precondition) (App, error) {
+	return r.store.changeApp(ctx, actor, "app.restore", app, dryRun, func(e *appEdit) error {
+		if err := e.app.checkPrecondition(p); err != nil {
 			return err
 		}
 		if revision < 1 {

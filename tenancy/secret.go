@@ -22,9 +22,9 @@ type Secrets struct{ store *store }
 
 // Store adds or replaces a secret. It is refused if the app's configuration loads with the present secrets but
 // would not load with this one.
-func (s Secrets) Store(ctx context.Context, actor audit.Actor, app, name, value string, ifMatch ...string) error {
+func (s Secrets) Store(ctx context.Context, actor audit.Actor, app, name, value string, p Precondition) error {
 	_, err := s.store.changeApp(ctx, actor, "app.secret.put", app, false, func(e *appEdit) error {
-		if err := e.app.checkTag(ifMatch); err != nil {
+		if err := e.app.checkPrecondition(p); err != nil {
 			return err
 		}
 		if err := e.addSecrets(map[string]string{name: value}); err != nil {
@@ -41,9 +41,9 @@ func (s Secrets) Store(ctx context.Context, actor audit.Actor, app, name, value 
 
 // Delete deletes a secret. It is refused if the app's configuration does not load without it. An unknown name is
 // [agentsvc.CodeNotFound].
-func (s Secrets) Delete(ctx context.Context, actor audit.Actor, app, name string, ifMatch ...string) error {
+func (s Secrets) Delete(ctx context.Context, actor audit.Actor, app, name string, p Precondition) error {
 	_, err := s.store.changeApp(ctx, actor, "app.secret.delete", app, false, func(e *appEdit) error {
-		if err := e.app.checkTag(ifMatch); err != nil {
+		if err := e.app.checkPrecondition(p); err != nil {
 			return err
 		}
 		if _, ok := e.secrets[name]; !ok {
@@ -62,6 +62,11 @@ func (s Secrets) List(ctx context.Context, app string) ([]SecretInfo, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.ListByID(ctx, id)
+}
+
+// ListByID is List for the app with that id.
+func (s Secrets) ListByID(ctx context.Context, id db.ID) ([]SecretInfo, error) {
 	secrets := []SecretInfo{}
 	var b db.Batch
 	b.Query(func(row db.Row) error {
@@ -73,7 +78,7 @@ func (s Secrets) List(ctx context.Context, app string) ([]SecretInfo, error) {
 		return err
 	}, `SELECT name, created_at, updated_at FROM app_secret WHERE tenant = $1 ORDER BY name`, string(id))
 	if err := s.store.db.Tenant(id).Do(ctx, &b); err != nil {
-		return nil, fmt.Errorf("list secrets of app %s: %w", app, err)
+		return nil, fmt.Errorf("list secrets of app %s: %w", id, err)
 	}
 	return secrets, nil
 }

@@ -184,10 +184,10 @@ func TestUpdate(t *testing.T) {
 		{"labels", tenancy.AppChange{Labels: map[string]string{}}, with(func(a *tenancy.App) { a.Labels = map[string]string{} }), `{"key": "k1"}`, nil},
 		{"secret and config", tenancy.AppChange{Secrets: map[string]string{"S": "v"}, Config: []byte(`{"needs":["S"]}`)},
 			with(func(a *tenancy.App) { a.Revision, a.Inputs, a.Config = 2, 2, masked(`{"needs":["S"]}`) }), `{"needs":["S"]}`, nil},
-		{"its revision", tenancy.AppChange{IfMatch: []string{"r1"}, Plan: text("pro")}, with(func(a *tenancy.App) { a.Inputs, a.Plan = 2, "pro" }), `{"key": "k1"}`, nil},
-		{"another revision", tenancy.AppChange{IfMatch: []string{"r2"}, Plan: text("pro")}, base, `{"key": "k1"}`, agentsvc.CodePrecondition},
-		{"its tag", tenancy.AppChange{IfMatch: []string{"7", "1"}, DisplayName: text("")}, with(func(a *tenancy.App) { a.DisplayName = "" }), `{"key": "k1"}`, nil},
-		{"another tag", tenancy.AppChange{IfMatch: []string{"7"}, DisplayName: text("")}, base, `{"key": "k1"}`, agentsvc.CodePrecondition},
+		{"its revision", tenancy.AppChange{Precondition: tenancy.Precondition{IfMatch: []string{"r1"}}, Plan: text("pro")}, with(func(a *tenancy.App) { a.Inputs, a.Plan = 2, "pro" }), `{"key": "k1"}`, nil},
+		{"another revision", tenancy.AppChange{Precondition: tenancy.Precondition{IfMatch: []string{"r2"}}, Plan: text("pro")}, base, `{"key": "k1"}`, agentsvc.CodePrecondition},
+		{"its tag", tenancy.AppChange{Precondition: tenancy.Precondition{IfMatch: []string{"7", "1"}}, DisplayName: text("")}, with(func(a *tenancy.App) { a.DisplayName = "" }), `{"key": "k1"}`, nil},
+		{"another tag", tenancy.AppChange{Precondition: tenancy.Precondition{IfMatch: []string{"7"}}, DisplayName: text("")}, base, `{"key": "k1"}`, agentsvc.CodePrecondition},
 		{"what is not a secret of it", tenancy.AppChange{RemovedSecrets: []string{"S"}}, with(func(*tenancy.App) {}), `{"key": "k1"}`, nil},
 		{"config does not load", tenancy.AppChange{Config: []byte(`{"needs":["S"]}`)}, base, `{"key": "k1"}`, tenancytest.ErrCheck},
 	}
@@ -241,18 +241,22 @@ func TestStaleTag(t *testing.T) {
 		}
 		for name, do := range map[string]func() error{
 			"update": func() error {
-				_, err := s.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{IfMatch: []string{stale}}, false)
+				_, err := s.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Precondition: tenancy.Precondition{IfMatch: []string{stale}}}, false)
 				return err
 			},
 			"suspend": func() error { _, err := s.SuspendApp(t.Context(), tenancytest.Actor, "acme", "", stale); return err },
 			"resume":  func() error { _, err := s.ResumeApp(t.Context(), tenancytest.Actor, "acme", "", stale); return err },
 			"restore": func() error {
-				_, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", 1, stale)
+				_, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", 1, false, tenancy.Precondition{IfMatch: []string{stale}})
 				return err
 			},
-			"store a secret":  func() error { return s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "w", stale) },
-			"delete a secret": func() error { return s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "S", stale) },
-			"delete":          func() error { return s.DeleteApp(t.Context(), tenancytest.Actor, "acme", stale) },
+			"store a secret": func() error {
+				return s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "w", tenancy.Precondition{IfMatch: []string{stale}})
+			},
+			"delete a secret": func() error {
+				return s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "S", tenancy.Precondition{IfMatch: []string{stale}})
+			},
+			"delete": func() error { return s.DeleteApp(t.Context(), tenancytest.Actor, "acme", stale) },
 		} {
 			t.Run(name, func(t *testing.T) { tenancytest.WantErr(t, do(), agentsvc.CodePrecondition) })
 		}
@@ -262,6 +266,39 @@ func TestStaleTag(t *testing.T) {
 		}
 		tenancytest.WantErr(t, s.DeleteApp(t.Context(), tenancytest.Actor, "acme", now.Tag()), nil)
 	})
+}
+
+// TestPreconditionID tries each change that an app's own developers may make with the id of an earlier app of that
+// name.
+func TestPreconditionID(t *testing.T) {
+	t.Parallel()
+	s := tenancytest.NewService(t, dbtest.NewSQLite(t))
+	earlier := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme"})
+	tenancytest.WantErr(t, s.DeleteApp(t.Context(), tenancytest.Actor, "acme"), nil)
+	app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme", Secrets: map[string]string{"S": "v"}})
+	p := tenancy.Precondition{ID: earlier.ID}
+	for name, do := range map[string]func() error{
+		"update": func() error {
+			_, err := s.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Precondition: p}, false)
+			return err
+		},
+		"restore": func() error {
+			_, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", 1, false, p)
+			return err
+		},
+		"store a secret":  func() error { return s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "w", p) },
+		"delete a secret": func() error { return s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "S", p) },
+	} {
+		t.Run(name, func(t *testing.T) { tenancytest.WantErr(t, do(), agentsvc.CodeNotFound) })
+	}
+	if got, err := s.LoadApp(t.Context(), "acme"); err != nil || got.Generation != app.Generation {
+		t.Errorf("the later app is at generation %d, %v, want %d", got.Generation, err, app.Generation)
+	}
+	// A dry run of a restore checks and changes nothing.
+	got, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", 1, true, tenancy.Precondition{ID: app.ID})
+	if err != nil || got.Generation != app.Generation {
+		t.Errorf("a dry run: %v, generation %d", err, got.Generation)
+	}
 }
 
 // TestWarnings checks that a dry run and a change return the warnings of the configuration.
@@ -321,7 +358,7 @@ func TestRevisions(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got, err := s.Revisions.Restore(t.Context(), audit.Actor{Name: "bob"}, "acme", 1); err != nil || got.Revision != 4 || string(got.Config.JSON) != `{"n":1}` {
+		if got, err := s.Revisions.Restore(t.Context(), audit.Actor{Name: "bob"}, "acme", 1, false, tenancy.Precondition{}); err != nil || got.Revision != 4 || string(got.Config.JSON) != `{"n":1}` {
 			t.Fatalf("restored to revision %d with %s, %v", got.Revision, got.Config.JSON, err)
 		}
 		got, err := s.Revisions.List(t.Context(), "acme")
@@ -333,13 +370,13 @@ func TestRevisions(t *testing.T) {
 			t.Errorf("revisions (-want +got):\n%s", diff)
 		}
 		for _, n := range []int64{-1, 0, 5} {
-			_, err = s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", n)
+			_, err = s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", n, false, tenancy.Precondition{})
 			tenancytest.WantErr(t, err, agentsvc.CodeNotFound)
 		}
-		if err := s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "S"); err != nil {
+		if err := s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "S", tenancy.Precondition{}); err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", 2)
+		_, err = s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", 2, false, tenancy.Precondition{})
 		tenancytest.WantErr(t, err, tenancytest.ErrCheck)
 		snap, err := s.LoadSnapshot(t.Context(), app.ID, 3)
 		if err != nil || string(snap.Config) != `{"n":3}` || snap.App.Revision != 3 {
@@ -374,15 +411,15 @@ func TestSecrets(t *testing.T) {
 		s := tenancytest.NewService(t, d)
 		app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"needs":["S"]}`), Secrets: map[string]string{"S": "v1"}})
 		for name, value := range map[string]string{"S": "v2", "T": ""} {
-			if err := s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", name, value); err != nil {
+			if err := s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", name, value, tenancy.Precondition{}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		tenancytest.WantErr(t, s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "bad"), tenancytest.ErrCheck)
-		tenancytest.WantInvalid(t, s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "a-b", "x"), "secrets")
-		tenancytest.WantErr(t, s.Secrets.Store(t.Context(), tenancytest.Actor, "nobody", "S", "x"), agentsvc.CodeNotFound)
-		tenancytest.WantErr(t, s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "S"), tenancytest.ErrCheck)
-		tenancytest.WantErr(t, s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "U"), agentsvc.CodeNotFound)
+		tenancytest.WantErr(t, s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "bad", tenancy.Precondition{}), tenancytest.ErrCheck)
+		tenancytest.WantInvalid(t, s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "a-b", "x", tenancy.Precondition{}), "secrets")
+		tenancytest.WantErr(t, s.Secrets.Store(t.Context(), tenancytest.Actor, "nobody", "S", "x", tenancy.Precondition{}), agentsvc.CodeNotFound)
+		tenancytest.WantErr(t, s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "S", tenancy.Precondition{}), tenancytest.ErrCheck)
+		tenancytest.WantErr(t, s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "U", tenancy.Precondition{}), agentsvc.CodeNotFound)
 		got, err := s.Secrets.List(t.Context(), "acme")
 		if err != nil || len(got) != 2 || got[0].Name != "S" || got[1].Name != "T" || !got[0].UpdatedAt.After(got[0].CreatedAt) {
 			t.Errorf("secrets %+v, %v", got, err)
@@ -394,7 +431,7 @@ func TestSecrets(t *testing.T) {
 		if v, _ := snap.Secret("S"); v != "v2" || snap.App.Inputs != 3 || snap.App.Revision != 1 {
 			t.Errorf("secret %q, inputs %d, revision %d, want v2, 3, 1", v, snap.App.Inputs, snap.App.Revision)
 		}
-		if err := s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "T"); err != nil {
+		if err := s.Secrets.Delete(t.Context(), tenancytest.Actor, "acme", "T", tenancy.Precondition{}); err != nil {
 			t.Fatal(err)
 		}
 		if n := tenancytest.CountRows(t, d.Platform(), `SELECT COUNT(*) FROM app_secret`); n != 1 {
@@ -412,11 +449,11 @@ func TestSecretCures(t *testing.T) {
 	tenancytest.CreateApp(t, unchecked, tenancy.Draft{Name: "acme", Config: []byte(`{"needs":["S","T"]}`)})
 	s := tenancytest.NewService(t, d)
 	for _, name := range []string{"S", "T"} {
-		if err := s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", name, "v"); err != nil {
+		if err := s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", name, "v", tenancy.Precondition{}); err != nil {
 			t.Errorf("put %s: %v", name, err)
 		}
 	}
-	tenancytest.WantErr(t, s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "bad"), tenancytest.ErrCheck)
+	tenancytest.WantErr(t, s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "bad", tenancy.Precondition{}), tenancytest.ErrCheck)
 }
 
 // TestConcurrentChanges changes one app concurrently: no change is lost.
@@ -431,7 +468,7 @@ func TestConcurrentChanges(t *testing.T) {
 		for i := range 8 {
 			wg.Go(func() {
 				by := []*tenancy.Service{s, other}[i%2]
-				err := by.Secrets.Store(t.Context(), tenancytest.Actor, "acme", fmt.Sprintf("S%d", i), "v")
+				err := by.Secrets.Store(t.Context(), tenancytest.Actor, "acme", fmt.Sprintf("S%d", i), "v", tenancy.Precondition{})
 				if err != nil && !errors.Is(err, tenancy.ErrConflict) {
 					t.Error(err)
 				}
@@ -511,8 +548,13 @@ func TestDefault(t *testing.T) {
 			"suspend": func() error { _, err := s.SuspendApp(t.Context(), tenancytest.Actor, "default", ""); return err },
 			"resume":  func() error { _, err := s.ResumeApp(t.Context(), tenancytest.Actor, "default", ""); return err },
 			"delete":  func() error { return s.DeleteApp(t.Context(), tenancytest.Actor, "default") },
-			"restore": func() error { _, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "default", 1); return err },
-			"secret":  func() error { return s.Secrets.Store(t.Context(), tenancytest.Actor, "default", "S", "v") },
+			"restore": func() error {
+				_, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "default", 1, false, tenancy.Precondition{})
+				return err
+			},
+			"secret": func() error {
+				return s.Secrets.Store(t.Context(), tenancytest.Actor, "default", "S", "v", tenancy.Precondition{})
+			},
 		} {
 			t.Run(name, func(t *testing.T) { tenancytest.WantErr(t, f(), agentsvc.CodePrecondition) })
 		}

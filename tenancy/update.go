@@ -24,8 +24,7 @@ type AppChange struct {
 	// Auth replaces the app's issuer; a pointer to the zero value removes it.
 	Auth   *IssuerConfig
 	Labels map[string]string
-	// IfMatch are the tags, see [App.Tag] and [App.ConfigTag], of which one must be the app's; none accepts any state.
-	IfMatch []string
+	Precondition
 }
 
 // UpdateApp changes an app and returns the result; with dryRun it only checks the change. It returns
@@ -43,7 +42,7 @@ func (s *Service) PatchApp(ctx context.Context, actor audit.Actor, name string, 
 		if err != nil {
 			return err
 		}
-		if err := e.app.checkTag(c.IfMatch); err != nil {
+		if err := e.app.checkPrecondition(c.Precondition); err != nil {
 			return err
 		}
 		if err := e.applyChange(c, s.store.options.Guard); err != nil {
@@ -160,7 +159,7 @@ func (e *appEdit) addSecrets(secrets map[string]string) error {
 }
 
 // SuspendApp makes an app refuse every request until it is resumed. The reason is written to the audit trail. ifMatch is
-// [AppChange].IfMatch, here and in the other methods.
+// [Precondition].IfMatch, here and in the other methods.
 func (s *Service) SuspendApp(ctx context.Context, actor audit.Actor, name, reason string, ifMatch ...string) (App, error) {
 	return s.setStatus(ctx, actor, "app.suspend", name, reason, Suspended, ifMatch)
 }

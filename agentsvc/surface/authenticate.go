@@ -253,7 +253,7 @@ func (s *Server) authenticateHTTP(r *http.Request, route *Route) (*Request, erro
 // readCredentials returns the credentials of r, unverified. The error is for a malformed Authorization header.
 func (s *Server) readCredentials(r *http.Request) (Credentials, error) {
 	credential, err := bearerToken(r)
-	return Credentials{BearerToken: credential, Host: r.Host, Path: r.URL.Path, ClientAddress: s.proxies.clientAddress(r), Header: r.Header.Get}, err
+	return Credentials{BearerToken: credential, Host: r.Host, Path: routePath(r), ClientAddress: s.proxies.clientAddress(r), Header: r.Header.Get}, err
 }
 
 // bearerToken returns the bearer token of a request, "" if it has none. It returns [authz.ErrUnauthenticated] for
@@ -275,7 +275,7 @@ func bearerToken(r *http.Request) (string, error) {
 // key. Any other good credential is an error with [agentsvc.CodeDenied]. An address that names an app has no admin API:
 // ErrNoPath.
 func (s *Server) authenticateOperator(r *http.Request) (authz.Principal, error) {
-	if s.options.Router.ParseAddress(r.Host, r.URL.Path).App != "" {
+	if s.options.Router.ParseAddress(r.Host, routePath(r)).App != "" {
 		return authz.Principal{}, apierror.ErrNoPath
 	}
 	k, err := s.readCredentials(r)

@@ -39,7 +39,7 @@ agents:
 		got = append(got, f)
 	}}}}, func(*surfacetest.Fixture) []surface.Route {
 		return []surface.Route{
-			{Method: http.MethodGet, Pattern: "/call", Kind: surface.Tenant, Serve: serve},
+			{Method: http.MethodGet, Pattern: "/call", Query: []string{"agent"}, Kind: surface.Tenant, Serve: serve},
 			{Method: http.MethodPost, Pattern: "/admin/thing", Kind: surface.Admin, Serve: func(http.ResponseWriter, *http.Request) error { return nil }},
 		}
 	})

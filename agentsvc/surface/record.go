@@ -114,9 +114,7 @@ func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 		}
 		r = r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))
 		defer rec.writer.Reservation.ReleaseBytes()
-		// Routes match the decoded path, so that every spelling of a path is the same path for routing and
-		// authorization.
-		r.URL.RawPath = ""
+		normalizePath(r.URL)
 		defer func() {
 			if p := recover(); p != nil {
 				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {

@@ -23,7 +23,7 @@ func TestAnswersTakeMemory(t *testing.T) {
 		}
 	})
 	h := surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{ResponseMemory: pool}}, func(*surfacetest.Fixture) []surface.Route {
-		return []surface.Route{{Method: http.MethodGet, Pattern: "/answer", Kind: surface.Tenant, Serve: func(w http.ResponseWriter, r *http.Request) error {
+		return []surface.Route{{Method: http.MethodGet, Pattern: "/answer", Kind: surface.Tenant, Query: []string{"size"}, Serve: func(w http.ResponseWriter, r *http.Request) error {
 			n := map[string]int{"small": 60_000, "large": 1 << 20, "huge": 3 << 20}[r.URL.Query().Get("size")]
 			return response.WriteJSON(w, http.StatusOK, strings.Repeat("x", n))
 		}}}

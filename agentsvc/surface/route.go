@@ -1,16 +1,12 @@
 package surface
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"slices"
 	"strings"
 
-	"github.com/go-chi/chi/v5"
-
-	"stoa/agentsvc"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/crossorigin"
 	"stoa/agentsvc/surface/decode"
@@ -48,9 +44,11 @@ type Route struct {
 	Kind    Kind
 	// Scope is what the caller needs; it is checked before Serve is called. "" = Serve checks, or nothing is needed.
 	Scope authz.Scope
-	// Query are the allowed query parameters; any other is refused. On a tenant route nil means that Serve checks the
-	// query; on an admin route nil allows none.
+	// Query are the query parameters that the route reads. Any other is refused, since a misspelled filter would select
+	// everything, except on signed routes, whose senders may add some, and with AnyQuery.
 	Query []string
+	// AnyQuery ignores unknown query parameters, for protocols whose clients send some that this server does not know.
+	AnyQuery bool
 	// Discovery lets callers without a credential into every app: the visibility of each agent then decides what they
 	// see. Every other tenant route acts or reads. Where the app needs no credential, those refuse pages of foreign
 	// origins ([crossorigin.PageGuard]).
@@ -160,11 +158,14 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 	}
 	// The URL is checked after authentication, so that a caller without a credential learns nothing from the
 	// difference.
+	if hasEmptyParam(r) {
+		return apierror.ErrNoPath
+	}
 	if err := decode.CheckURL(r.URL); err != nil {
 		return err
 	}
 	// An unknown path has no known query names; its own error is the better answer.
-	if route.Query != nil || route.Kind == Admin && route.Pattern != routeUnknown {
+	if !route.AnyQuery && !route.Signed && route.Pattern != routeUnknown {
 		if err := decode.CheckQuery(r, route.Query...); err != nil {
 			return err
 		}
@@ -187,24 +188,18 @@ const routeUnknown = "unknown"
 // privateCacheControl is shared by all responses of tenant routes; it must not be changed.
 var privateCacheControl = []string{"private, no-cache"}
 
-// PathParam returns the decoded value of a parameter of the route's pattern, "" if the pattern has none of that name.
-func PathParam(r *http.Request, name string) string { return chi.URLParam(r, name) }
-
 // newUnknownHandler returns the handler for requests that match no route. Below /admin the caller is authenticated as
 // the operator first, so that others cannot find out which admin routes exist. A path that a webhook of the app has is
-// served as that.
+// served as that. The error has the form of the nearest route's protocol.
 func (s *Server) newUnknownHandler(answer Handler) http.HandlerFunc {
-	all, operator := s.serveRoute(&Route{Pattern: routeUnknown, Serve: answer}), s.serveRoute(&Route{Pattern: routeUnknown, Kind: Admin, Serve: answer})
 	return func(w http.ResponseWriter, r *http.Request) {
-		if path := strings.TrimSuffix(r.URL.Path, "/"); path == "/admin" || strings.HasPrefix(path, "/admin/") {
-			operator(w, r)
-			return
+		unknown := Route{Pattern: routeUnknown, EncodeError: s.nearestEncoder(r), Serve: answer}
+		if path := strings.TrimSuffix(routePath(r), "/"); path == "/admin" || strings.HasPrefix(path, "/admin/") {
+			unknown.Kind = Admin
+		} else if route := s.findWebhookRoute(r); route != nil {
+			unknown = *route
 		}
-		if route := s.findWebhookRoute(r); route != nil {
-			s.serveRoute(route)(w, r)
-			return
-		}
-		all(w, r)
+		s.serveRoute(&unknown)(w, r)
 	}
 }
 
@@ -231,55 +226,4 @@ func (s *Server) findWebhookRoute(r *http.Request) *Route {
 		return nil
 	}
 	return route
-}
-
-// findVerbs returns the custom verb that ends r's path, with its colon, and the verbs that routes have for the same
-// resource. Both are empty if the path has no verb. Custom verbs are those of A2A's HTTP binding, such as message:send.
-func (s *Server) findVerbs(r *http.Request) (verb string, known []string) {
-	i := strings.LastIndexAny(r.URL.Path, ":/")
-	if i < 0 || r.URL.Path[i] != ':' {
-		return "", nil
-	}
-	path := strings.Split(r.URL.Path[:i], "/")
-	for _, route := range s.Routes() {
-		j := strings.LastIndexAny(route.Pattern, ":/")
-		if route.Method != r.Method || route.Pattern[j] != ':' {
-			continue
-		}
-		same := slices.EqualFunc(path, strings.Split(route.Pattern[:j], "/"), func(part, of string) bool {
-			return part == of || strings.HasPrefix(of, "{")
-		})
-		if same {
-			known = append(known, route.Pattern[j:])
-		}
-	}
-	return r.URL.Path[i:], known
-}
-
-// handleNoPath returns the error for a path that no route has.
-func (s *Server) handleNoPath(_ http.ResponseWriter, r *http.Request) error {
-	return cmp.Or(s.checkVerb(r), apierror.ErrNoPath)
-}
-
-// checkVerb returns a "not found" error that lists the known verbs if r's path ends in an unknown one, else nil.
-func (s *Server) checkVerb(r *http.Request) error {
-	verb, known := s.findVerbs(r)
-	if len(known) == 0 {
-		return nil
-	}
-	return agentsvc.NewError(apierror.CodeNoEndpoint, "there is no %s here; there are %s", verb, strings.Join(known, ", "))
-}
-
-// handleNoMethod returns the error for a method that a path does not have and sets Allow to those that it has (RFC
-// 9110, 15.5.6). A path that ends in an unknown verb does not exist, though another route may match it as a parameter.
-func (s *Server) handleNoMethod(w http.ResponseWriter, r *http.Request) error {
-	if err := s.checkVerb(r); err != nil {
-		return err
-	}
-	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		if s.mux.Match(chi.NewRouteContext(), m, r.URL.Path) {
-			w.Header().Add("Allow", m)
-		}
-	}
-	return apierror.NewMethodError(r.Method)
 }

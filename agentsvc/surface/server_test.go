@@ -51,7 +51,7 @@ func newFixture(t *testing.T) (*surfacetest.Fixture, *observations) {
 	h := surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{Observe: seen.record, BodyRate: 1 << 30, Timeouts: surface.Timeouts{Deadline: time.Second}}},
 		func(*surfacetest.Fixture) []surface.Route {
 			return []surface.Route{
-				{Method: http.MethodGet, Pattern: "/who", Kind: surface.Tenant, Serve: func(w http.ResponseWriter, r *http.Request) error {
+				{Method: http.MethodGet, Pattern: "/who", Kind: surface.Tenant, Query: []string{"agent", "canary"}, Serve: func(w http.ResponseWriter, r *http.Request) error {
 					v := surface.RequestOf(r)
 					if _, err := v.Card(r.URL.Query().Get("agent")); err != nil {
 						return err

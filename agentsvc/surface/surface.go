@@ -168,9 +168,8 @@ type Server struct {
 	credentials credentialVerifier
 	tracer      requestTracer
 	proxies     trustedProxies
-	// routes is what New was given. mux matches them; handler is mux behind cors and instrumentHandler.
-	routes  []Route
-	mux     *chi.Mux
+	routeTable
+	// handler is the table's mux behind cors and instrumentHandler.
 	handler http.Handler
 	// bodyBudget bounds the request bodies in memory, of all requests together.
 	bodyBudget *requestbody.Budget
@@ -198,7 +197,7 @@ func New(o Options, routes ...Route) (*Server, error) {
 	if o.Verifier == nil || o.Idempotency == nil || o.Router == nil || o.Runtimes == nil {
 		return nil, errors.New("surface: a verifier, the stored responses, a router and the runtimes are needed")
 	}
-	s := &Server{options: o, tracer: requestTracer{o.Tracer}, proxies: o.TrustedProxies, routes: routes, mux: chi.NewMux(), bodyBudget: requestbody.NewBudget(o.OnLargeBodies, o.BodyRate)}
+	s := &Server{options: o, tracer: requestTracer{o.Tracer}, proxies: o.TrustedProxies, routeTable: routeTable{routes, chi.NewMux()}, bodyBudget: requestbody.NewBudget(o.OnLargeBodies, o.BodyRate)}
 	var requestHeaders, responseHeaders []string
 	for _, r := range routes {
 		requestHeaders, responseHeaders = append(requestHeaders, r.RequestHeaders...), append(responseHeaders, r.ResponseHeaders...)
@@ -218,7 +217,7 @@ func New(o Options, routes ...Route) (*Server, error) {
 	for i := range s.routes {
 		s.mountRoute(&s.routes[i])
 	}
-	s.handler = s.instrumentHandler(s.cors.WrapHandler(s.mux))
+	s.handler = s.instrumentHandler(s.cors.WrapHandler(s.limitHeaders(s.mux)))
 	return s, nil
 }
 
@@ -270,8 +269,12 @@ func (s *Server) EndStreams() {
 	s.sockets.closeAndWait()
 }
 
-// MaxHeader bounds the headers of a request, in bytes.
+// MaxHeader bounds the headers of a request, in bytes. Larger ones are answered with 431 in the form of the protocol.
 const MaxHeader = 32 << 10
+
+// maxReadHeader bounds the headers that are read at all; for larger ones net/http itself answers with 431, in plain
+// text, and closes the connection.
+const maxReadHeader = 2 * MaxHeader
 
 // MaxStreams bounds the concurrent requests of one HTTP/2 connection.
 const MaxStreams = 100
@@ -287,7 +290,7 @@ func (s *Server) NewHTTPServer() *http.Server {
 	both.SetUnencryptedHTTP2(true)
 	// ErrorLog is at debug level: its lines are about what clients do.
 	return &http.Server{
-		Handler: s, MaxHeaderBytes: MaxHeader, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: s, MaxHeaderBytes: maxReadHeader, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		Protocols: both, HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: MaxStreams, SendPingTimeout: s.options.PieceTimeout, PingTimeout: s.options.KeepAlive, WriteByteTimeout: s.options.PieceTimeout,
 		},

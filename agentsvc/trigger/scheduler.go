@@ -45,6 +45,11 @@ type SchedulerOptions struct {
 	// LoadConfigured returns the schedules of an app. It returns [agentsvc.CodeNotFound] for an app that this process does
 	// not have.
 	LoadConfigured func(ctx context.Context, app db.ID) (AppSchedules, error)
+	// CheckBuild returns an error while the runtime of an app at a generation of its record is not in use, because
+	// its configuration cannot be built or is being built: the stored schedules stay as they are, and the app is
+	// asked about again after SyncInterval. Only apps that have or had schedules are asked about, the default app is
+	// not. nil = all can.
+	CheckBuild func(ctx context.Context, app db.ID, generation int64) error
 	// StartTick starts an agent with an idempotency key that follows from the tick, so that a repetition returns the
 	// same task. After [ErrTickRefused] the tick is done. After [ErrNoSchedule], [agentsvc.CodeNotFound] or
 	// [tenancy.ErrSuspended] nothing is recorded, since the schedule is about to be replaced or deleted. After any
@@ -74,9 +79,9 @@ type Scheduler struct {
 	// defaultSchedules are those of the default app, whose configuration is this process's file. Used by the goroutine
 	// of Run only.
 	defaultSchedules AppSchedules
-	// unloaded are the generations at which this process could not load apps; it does not try them again. syncedTo is the
-	// last app of a page of changed apps that another one follows. Both are used by the goroutine of Run only.
-	unloaded map[db.ID]int64
+	// unloaded are the apps that this process could not load. syncedTo is the last app of a page of changed apps that
+	// another one follows. Both are used by the goroutine of Run only.
+	unloaded map[db.ID]unloadedApp
 	syncedTo db.ID
 
 	// starts are the goroutines that start ticks. startPermits has MaxStarts slots, each held by one of them.
@@ -86,6 +91,13 @@ type Scheduler struct {
 	mu sync.Mutex
 	// starting has the agents whose starts are in progress, by app.
 	starting map[db.ID]map[string]bool
+}
+
+// unloadedApp is a generation of an app whose schedules are unknown. retryAt is when the app is tried again at that
+// generation, zero for never: a configuration that does not parse stays so.
+type unloadedApp struct {
+	generation int64
+	retryAt    time.Time
 }
 
 // maxTicksPerApp bounds the concurrent starts of one app, so that an app that is slow to load does not delay others.
@@ -98,7 +110,7 @@ func NewScheduler(d *db.DB, o SchedulerOptions) *Scheduler {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Scheduler{table: scheduleTable{d}, options: o, wake: make(chan struct{}, 1), startPermits: make(chan struct{}, o.MaxStarts), starting: map[db.ID]map[string]bool{}, unloaded: map[db.ID]int64{}}
+	return &Scheduler{table: scheduleTable{d}, options: o, wake: make(chan struct{}, 1), startPermits: make(chan struct{}, o.MaxStarts), starting: map[db.ID]map[string]bool{}, unloaded: map[db.ID]unloadedApp{}}
 }
 
 // wakeUp makes the scheduler look for changed apps soon. It does not block.
@@ -172,9 +184,9 @@ func (s *Scheduler) syncSchedules(ctx context.Context) error {
 }
 
 // syncApp stores the schedules of a changed app. A configuration that does not load changes nothing, and the app stays a
-// changed one: another process, or this one after a restart, may be able to load it.
+// changed one: another process, or this one later, may be able to load it.
 func (s *Scheduler) syncApp(ctx context.Context, app changedApp) error {
-	if s.unloaded[app.id] == app.generation {
+	if u := s.unloaded[app.id]; u.generation == app.generation && (u.retryAt.IsZero() || time.Now().Before(u.retryAt)) {
 		return nil
 	}
 	p, err := s.options.LoadConfigured(ctx, app.id)
@@ -185,14 +197,32 @@ func (s *Scheduler) syncApp(ctx context.Context, app changedApp) error {
 	case err != nil:
 		return err
 	case p.Crons == nil:
-		if len(s.unloaded) >= maxUnloaded {
-			clear(s.unloaded)
-		}
-		s.unloaded[app.id] = p.Generation
+		s.markUnloaded(app.id, unloadedApp{generation: p.Generation})
+		return nil
+	case (app.scheduled || len(p.Crons) > 0) && s.checkBuild(ctx, app.id, p.Generation) != nil:
+		s.markUnloaded(app.id, unloadedApp{p.Generation, time.Now().Add(s.options.SyncInterval)})
 		return nil
 	}
 	delete(s.unloaded, app.id)
 	return s.table.saveSchedules(ctx, app.id, p.Generation, p.Crons)
+}
+
+// checkBuild is CheckBuild within TickInterval: a slow build does not delay the ticks of other apps.
+func (s *Scheduler) checkBuild(ctx context.Context, app db.ID, generation int64) error {
+	if s.options.CheckBuild == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.options.TickInterval)
+	defer cancel()
+	return s.options.CheckBuild(ctx, app, generation)
+}
+
+// markUnloaded notes that the schedules of an app are unknown.
+func (s *Scheduler) markUnloaded(app db.ID, u unloadedApp) {
+	if len(s.unloaded) >= maxUnloaded {
+		clear(s.unloaded)
+	}
+	s.unloaded[app] = u
 }
 
 // maxUnloaded bounds Scheduler.unloaded. A full map is emptied: its apps are tried again.

@@ -36,6 +36,8 @@ type fixture struct {
 	nextError  error    // the error of the next start
 	block      chan struct{}
 	hangingApp db.ID         // all starts of this app hang
+	unbuilt    db.ID         // the configuration of this app cannot be built
+	checked    []db.ID       // the apps whose builds were checked
 	hourly     *trigger.Cron // at the beginning of the test it is halfway between two of its ticks, so that none becomes due during the test
 }
 
@@ -59,6 +61,15 @@ func (f *fixture) startScheduler(defaultApp bool) (stop func()) {
 				return p, agentsvc.CodeNotFound
 			}
 			return p, nil
+		},
+		CheckBuild: func(_ context.Context, app db.ID, _ int64) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.checked = append(f.checked, app)
+			if app == f.unbuilt {
+				return errors.New("no sandbox")
+			}
+			return nil
 		},
 		StartTick: func(ctx context.Context, k trigger.Tick) (agentsvc.TaskID, error) {
 			f.mu.Lock()
@@ -236,13 +247,18 @@ func TestSchedulerFailures(t *testing.T) {
 
 // hasClaimedTick reports whether any tick is claimed.
 func (f *fixture) hasClaimedTick() bool {
-	n := 0
+	return f.countRows(`SELECT COUNT(*) FROM schedule WHERE held_until > stoa_now()`) > 0
+}
+
+// countRows returns the number that a query selects.
+func (f *fixture) countRows(sql string) (n int) {
+	f.Helper()
 	var b db.Batch
-	b.Query(func(r db.Row) error { return r.Scan(&n) }, `SELECT COUNT(*) FROM schedule WHERE held_until > stoa_now()`)
+	b.Query(func(r db.Row) error { return r.Scan(&n) }, sql)
 	if err := f.d.Platform().Do(f.Context(), &b); err != nil {
 		f.Fatal(err)
 	}
-	return n > 0
+	return n
 }
 
 // TestSchedulerSlowApp checks that an app whose starts all hang does not delay the ticks of others.
@@ -341,6 +357,56 @@ func TestDueTickSurvivesChange(t *testing.T) {
 		}
 		if d := diff.Diff([]string{"acme a " + w.lastTick().Format("15:04")}, w.startedTicks()); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
+		}
+	})
+}
+
+// setUnbuilt sets the app whose configuration cannot be built; "" = none.
+func (f *fixture) setUnbuilt(app db.ID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unbuilt = app
+}
+
+// TestUnbuiltSchedules checks that a revision that is read but cannot be built leaves the schedules, their history
+// and a due tick alone, and that its schedules act once it can be built. Apps without schedules are not built for
+// them.
+func TestUnbuiltSchedules(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		w := newFixture(t, d)
+		w.setSchedules("acme", 1, map[string]*trigger.Cron{"a": w.hourly, "b": w.hourly})
+		w.startScheduler(false)
+		w.waitUntil("the schedules are known", func() bool { return len(w.loadSchedules("acme")) == 2 })
+		w.makeOverdue("acme", 1)
+		w.waitUntil("the ticks are settled", func() bool {
+			rows := w.loadSchedules("acme")
+			return rows["a"].Last.Task != "" && rows["b"].Last.Task != ""
+		})
+		before := w.loadSchedules("acme")
+		daily := mustParseCron(t, fmt.Sprint("0 ", time.Now().UTC().Add(12*time.Hour).Hour(), " * * *"), "UTC")
+		for i, next := range []map[string]*trigger.Cron{{"a": daily}, {}} {
+			w.setUnbuilt("acme")
+			w.setSchedules("acme", int64(i+2), next)
+			other := db.ID(fmt.Sprint("other", i))
+			w.setSchedules(other, 1, map[string]*trigger.Cron{"a": w.hourly})
+			w.waitUntil("both changes are read", func() bool { return len(w.loadSchedules(other)) == 1 })
+			if d := diff.Diff(before, w.loadSchedules("acme")); d != "" {
+				t.Errorf("revision %d (-before +after):\n%s", i+2, d)
+			}
+		}
+		started := len(w.startedTicks())
+		w.makeOverdue("acme", 1)
+		w.waitUntil("the due ticks are started", func() bool { return len(w.startedTicks()) == started+2 })
+		w.setUnbuilt("")
+		w.waitUntil("the revision acts", func() bool { return len(w.loadSchedules("acme")) == 0 })
+
+		w.setSchedules("plain", 1, map[string]*trigger.Cron{})
+		w.waitUntil("the app without schedules is read", func() bool { return w.countRows(`SELECT COUNT(*) FROM schedule_app WHERE tenant = 'plain'`) == 1 })
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if slices.Contains(w.checked, "plain") {
+			t.Error("an app without schedules was built")
 		}
 	})
 }

@@ -60,6 +60,8 @@ const maxAppsPerQuery = 100
 type changedApp struct {
 	id         db.ID
 	generation int64
+	// scheduled means that schedules of the app are stored.
+	scheduled bool
 }
 
 // findChangedApps returns changed apps in the order of their ids after one, at most maxAppsPerQuery.
@@ -67,10 +69,12 @@ func (t scheduleTable) findChangedApps(ctx context.Context, after db.ID) (change
 	var b db.Batch
 	b.Query(func(r db.Row) error {
 		var app changedApp
-		err := r.Scan((*string)(&app.id), &app.generation)
+		var schedules int64
+		err := r.Scan((*string)(&app.id), &app.generation, &schedules)
+		app.scheduled = schedules > 0
 		changed = append(changed, app)
 		return err
-	}, `SELECT a.tenant, a.generation FROM app a LEFT JOIN schedule_app s ON s.tenant = a.tenant
+	}, `SELECT a.tenant, a.generation, (SELECT COUNT(*) FROM schedule t WHERE t.tenant = a.tenant) FROM app a LEFT JOIN schedule_app s ON s.tenant = a.tenant
 		WHERE a.tenant > $1 AND a.status <> 'deleting' AND (s.generation IS NULL OR s.generation < a.generation) ORDER BY a.tenant LIMIT $2`, string(after), maxAppsPerQuery)
 	if err := t.db.Platform().Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("look for apps whose schedules may have changed: %w", err)

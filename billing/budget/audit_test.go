@@ -17,7 +17,7 @@ func TestAuditTrail(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s := budgettest.Open(t, d)
-		p := price.Plan{Name: "small", Currency: "USD", QueueDepth: 5, AllowedModels: []string{"openai/*"}}
+		p := price.Plan{Name: "small", Currency: "USD", BaseFee: 20_500_000_000, QueueDepth: 5, AllowedModels: []string{"openai/*"}}
 		if _, err := s.Prices.AddPlan(t.Context(), actor, p); err != nil {
 			t.Fatal(err)
 		}
@@ -39,6 +39,7 @@ func TestAuditTrail(t *testing.T) {
 			Models []string `json:"allowed_models"`
 			Amount int      `json:"amount"`
 			Hard   bool     `json:"hard"`
+			Fee    string   `json:"base_fee_decimal,omitempty"`
 		}
 		var got []string
 		var q db.Batch
@@ -59,8 +60,8 @@ func TestAuditTrail(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := []string{
-			`plan.create [null,{"queue_depth":5,"allowed_models":["openai/*"],"amount":0,"hard":false}]`,
-			`plan.update [{"queue_depth":5,"allowed_models":["openai/*"],"amount":0,"hard":false},{"queue_depth":7,"allowed_models":null,"amount":0,"hard":false}]`,
+			`plan.create [null,{"queue_depth":5,"allowed_models":["openai/*"],"amount":0,"hard":false,"base_fee_decimal":"20.50"}]`,
+			`plan.update [{"queue_depth":5,"allowed_models":["openai/*"],"amount":0,"hard":false,"base_fee_decimal":"20.50"},{"queue_depth":7,"allowed_models":null,"amount":0,"hard":false,"base_fee_decimal":"20.50"}]`,
 			`budget.create [null,{"queue_depth":0,"allowed_models":null,"amount":5,"hard":true}]`,
 			`budget.update [{"queue_depth":0,"allowed_models":null,"amount":5,"hard":true},{"queue_depth":0,"allowed_models":null,"amount":9,"hard":false}]`,
 			`budget.delete [{"queue_depth":0,"allowed_models":null,"amount":9,"hard":false},null]`,

@@ -94,6 +94,14 @@ const (
 	InMoney Unit = "money"
 )
 
+// FormatDecimal returns an amount of the unit in whole units of its currency, "" unless the unit is money.
+func (u Unit) FormatDecimal(n int64) string {
+	if u != InMoney {
+		return ""
+	}
+	return amount.Money(n).Decimal()
+}
+
 // The values of [Budget.OnExhausted]: what happens to a call that a hard budget cannot cover.
 const (
 	// Reject: the call fails with an error with the detail [*agentsvc.ExhaustedBudget].
@@ -176,10 +184,14 @@ func (b Budget) auditDetail(before, after *Budget) map[string]any {
 	d := map[string]any{"budget": b.Name}
 	for word, x := range map[string]*Budget{"before": before, "after": after} {
 		if x != nil {
-			d[word] = map[string]any{
+			state := map[string]any{
 				"scope": x.Scope.String(), "unit": string(x.Unit), "amount": x.Amount, "currency": x.Currency, "window": string(x.Window),
 				"timezone": x.Zone, "hard": x.Hard, "on_exhausted": x.OnExhausted, "thresholds": x.Thresholds,
 			}
+			if x.Unit == InMoney {
+				state["amount_decimal"] = x.Unit.FormatDecimal(x.Amount)
+			}
+			d[word] = state
 		}
 	}
 	return d

@@ -15,9 +15,11 @@ import (
 // BalanceDifference is a balance that differed from the sum of its usage rows and open reservations.
 type BalanceDifference struct {
 	// App is the app's id, "" for the platform.
-	App    db.ID
-	Budget string
-	Since  time.Time
+	App      db.ID
+	Budget   string
+	Unit     Unit
+	Currency string // of a budget in money
+	Since    time.Time
 	// Committed and Reserved are what the balance was, in the budget's unit.
 	Committed int64
 	Reserved  int64
@@ -83,7 +85,7 @@ func rebuildBalanceTx(ctx context.Context, tx *db.Tx, b Budget, since time.Time)
 	if err != nil {
 		return nil, err
 	}
-	d := BalanceDifference{App: b.App, Budget: b.Name, Since: since}
+	d := BalanceDifference{App: b.App, Budget: b.Name, Unit: b.Unit, Currency: b.Currency, Since: since}
 	err = tx.Query(ctx, func(r db.Row) error { return r.Scan(&d.Committed, &d.Reserved) },
 		`SELECT committed, reserved FROM budget_balance WHERE tenant = $1 AND budget = $2 AND since = $3`, key...)
 	if err != nil {

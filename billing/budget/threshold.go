@@ -53,8 +53,15 @@ func (s *Service) recordPassedThresholds(ctx context.Context, b Balance, since t
 			return
 		}
 		if n > 0 {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "a budget has passed a threshold", slog.String("tenant", string(b.App)), slog.String("budget", b.Name),
-				slog.Int("threshold", t), slog.Int64("committed", b.Committed), slog.Int64("amount", b.Amount), slog.String("unit", string(b.Unit)))
+			attrs := []slog.Attr{
+				slog.String("tenant", string(b.App)), slog.String("budget", b.Name), slog.Int("threshold", t),
+				slog.Int64("committed", b.Committed), slog.Int64("amount", b.Amount), slog.String("unit", string(b.Unit)),
+			}
+			if b.Unit == InMoney {
+				attrs = append(attrs, slog.String("currency", b.Currency),
+					slog.String("committed_decimal", b.Unit.FormatDecimal(b.Committed)), slog.String("amount_decimal", b.Unit.FormatDecimal(b.Amount)))
+			}
+			s.log.LogAttrs(ctx, slog.LevelWarn, "a budget has passed a threshold", attrs...)
 			s.bus.Publish(TopicThreshold, string(b.App))
 		}
 	}

@@ -53,6 +53,8 @@ var rowFields = []struct {
 	{"price_version", func(r Row) any { return r.Version }},
 	{"unpriced", func(r Row) any { return r.Unpriced }},
 	{"estimated", func(r Row) any { return r.Estimated }},
+	{"cost_decimal", func(r Row) any { return r.Cost.Decimal() }},
+	{"charge_decimal", func(r Row) any { return r.Charge.Decimal() }},
 }
 
 // FieldNames returns the names of the fields of a row, in the order of [Row.EncodeCells].

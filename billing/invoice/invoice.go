@@ -143,7 +143,7 @@ func readInvoice(ctx context.Context, request queryFunc, app db.ID, id string) (
 	return list[0], nil
 }
 
-var errNoInvoice = agentsvc.NewError(agentsvc.CodeNotFound, "there is no such invoice")
+var errNoInvoice = agentsvc.NewError(agentsvc.CodeNotFound, "there is no such invoice: the list of invoices has the ids, which are months such as 2026-11")
 
 // maxInvoices bounds a list: forty years of invoices, each of them reversed, are fewer.
 const maxInvoices = 1000

@@ -105,7 +105,11 @@ func (s *Service) FindParty(ctx context.Context, app tenancy.App) (Party, error)
 		p = parties.Seller
 	}
 	if p == nil {
-		return Party{}, agentsvc.NewError(agentsvc.CodeNotFound, "it is not set; invoices are printed without it")
+		who := "seller"
+		if app.ID != "" {
+			who = "buyer"
+		}
+		return Party{}, agentsvc.NewError(agentsvc.CodeNotFound, "no %s is set; invoices are printed without one", who)
 	}
 	return *p, nil
 }

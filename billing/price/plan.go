@@ -135,12 +135,18 @@ func (p *Plan) scanRow(row db.Row) error {
 
 // auditDetail returns p as the audit trail records it.
 func (p Plan) auditDetail() any {
+	overage := make(map[string]string, len(p.Overage))
+	for meter, o := range p.Overage {
+		overage[meter] = o.Amount.Decimal()
+	}
 	return struct {
 		storedPlan
-		Weight             int64 `json:"weight"`
-		MaxConcurrentTasks int64 `json:"max_concurrent_tasks"`
-		QueueDepth         int64 `json:"queue_depth"`
-	}{p.storedBody(), p.Weight, p.MaxConcurrentTasks, p.QueueDepth}
+		BaseFeeDecimal     string            `json:"base_fee_decimal"`
+		OverageDecimal     map[string]string `json:"overage_decimal,omitempty"`
+		Weight             int64             `json:"weight"`
+		MaxConcurrentTasks int64             `json:"max_concurrent_tasks"`
+		QueueDepth         int64             `json:"queue_depth"`
+	}{p.storedBody(), p.BaseFee.Decimal(), overage, p.Weight, p.MaxConcurrentTasks, p.QueueDepth}
 }
 
 const (

@@ -16,10 +16,11 @@ type billingCmd struct {
 	Plan    billingPlanCmd    `cmd:"" help:"Manage the plans."`
 	Budget  billingBudgetCmd  `cmd:"" help:"Manage the budgets of an app, or of the platform."`
 	Credit  billingCreditCmd  `cmd:"" help:"Manage the credits of an app."`
-	Invoice billingInvoiceCmd `cmd:"" help:"List, print, finalize and reverse invoices."`
+	Invoice billingInvoiceCmd `cmd:"" help:"List, show, print, finalize and reverse invoices."`
 	Ledger  billingLedgerCmd  `cmd:"" help:"Show the ledger of an app, the newest entries first."`
 	Seller  billingSellerCmd  `cmd:"" help:"Show or set the seller on all invoices."`
 	Buyer   billingBuyerCmd   `cmd:"" help:"Show or set the buyer on the invoices of an app."`
+	Export  billingExportCmd  `cmd:"" help:"Show the progress of the exports of usage."`
 	Check   billingCheckCmd   `cmd:"" help:"Compute the balances of all budgets from the usage, and show those that were wrong."`
 }
 
@@ -73,8 +74,19 @@ func (f *billingFlags) listBilling(ctx context.Context, c *console, path, key st
 		if err := decodeNumbers(raw, &rows[i]); err != nil {
 			return fmt.Errorf("read the list of %s: %w", key, err)
 		}
+		preferDecimals(rows[i])
 	}
 	return c.printColumns(columns, rows)
+}
+
+// preferDecimals replaces the members of a row that are in nano-units by their decimals.
+func preferDecimals(row any) {
+	fields, _ := row.(map[string]any)
+	for name, v := range fields {
+		if member, ok := strings.CutSuffix(name, "_decimal"); ok {
+			fields[member] = v
+		}
+	}
 }
 
 // decodeNumbers decodes JSON and keeps the digits of numbers, which a float64 would round.
@@ -133,6 +145,9 @@ func (c *console) readObject(file string) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
+	if file == "-" {
+		file = "standard input"
+	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(text), &fields); err != nil {
 		return nil, &exitError{code: exitUsage, cause: fmt.Errorf("%s must be a JSON object: %w", file, err)}
@@ -154,15 +169,29 @@ func (cmd *billingUsageCmd) Run(ctx context.Context, c *console) error {
 	columns := []column{{"CURRENCY", "currency"}, {"CHARGE", "charge_decimal"}, {"COST", "cost_decimal"}, {"INPUT", "input_tokens"}, {"OUTPUT", "output_tokens"},
 		{"CALLS", "model_calls"}, {"TOOLS", "tool_calls"}, {"RUNS", "runs"}, {"UNPRICED", "unpriced"}}
 	if cmd.GroupBy != "" {
-		for _, group := range strings.Split(cmd.GroupBy, ",") {
-			columns = append([]column{{strings.ToUpper(group), group}}, columns...)
+		var groups []column
+		for group := range strings.SplitSeq(cmd.GroupBy, ",") {
+			groups = append(groups, column{strings.ToUpper(group), group})
 		}
+		columns = append(groups, columns...)
 	}
 	if cmd.App == "" {
 		columns = append([]column{{"APP", "app"}}, columns...)
 	}
 	query := url.Values{"from": {cmd.From}, "to": {cmd.To}, "group_by": {cmd.GroupBy}}
 	return cmd.listBilling(ctx, c, appPath(cmd.App, "usage"), "rows", query, columns)
+}
+
+// billingExportCmd is `stoa billing export`.
+type billingExportCmd struct {
+	billingFlags `embed:""`
+}
+
+// Run prints the exports of usage.
+func (cmd *billingExportCmd) Run(ctx context.Context, c *console) error {
+	return cmd.listBilling(ctx, c, "/admin/exports", "exports", url.Values{}, []column{
+		{"NAME", "name"}, {"BATCH", "batch"}, {"PENDING", "pending"}, {"ROWS", "rows"}, {"REFUSED", "refused"}, {"UPDATED", "updated_at"}, {"LAST ERROR", "last_error"},
+	})
 }
 
 // billingLedgerCmd is `stoa billing ledger`.

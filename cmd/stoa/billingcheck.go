@@ -1,11 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"stoa/billing"
+	"stoa/billing/budget"
 	"stoa/tenancy/db"
 )
 
@@ -41,7 +45,7 @@ func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
 	if cmd.JSON {
 		list := make([]balanceDifference, len(wrong))
 		for i, w := range wrong {
-			list[i] = balanceDifference(w)
+			list[i] = newBalanceDifference(w)
 		}
 		if err := c.printJSON(list); err != nil {
 			return err
@@ -49,8 +53,11 @@ func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
 	}
 	for _, w := range wrong {
 		if !cmd.JSON {
-			c.printStatus("budget %s of app %q since %s: committed %d, now %d; reserved %d, now %d", w.Budget, w.App, w.Since.Format(time.RFC3339),
-				w.Committed, w.WantCommitted, w.Reserved, w.WantReserved)
+			amount := func(n int64) string {
+				return strings.TrimSpace(cmp.Or(w.Unit.FormatDecimal(n), strconv.FormatInt(n, 10)) + " " + w.Currency)
+			}
+			c.printStatus("budget %s of app %q since %s: committed %s, now %s; reserved %s, now %s", w.Budget, w.App, w.Since.Format(time.RFC3339),
+				amount(w.Committed), amount(w.WantCommitted), amount(w.Reserved), amount(w.WantReserved))
 		}
 	}
 	switch {
@@ -64,11 +71,26 @@ func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
 
 // balanceDifference is a [budget.BalanceDifference] in the output of `stoa billing check --json`.
 type balanceDifference struct {
-	App           db.ID     `json:"app"` // the app's id, "" for the platform
-	Budget        string    `json:"budget"`
-	Since         time.Time `json:"since"`
-	Committed     int64     `json:"committed"`
-	Reserved      int64     `json:"reserved"`
-	WantCommitted int64     `json:"want_committed"`
-	WantReserved  int64     `json:"want_reserved"`
+	App           db.ID       `json:"app"` // the app's id, "" for the platform
+	Budget        string      `json:"budget"`
+	Unit          budget.Unit `json:"unit"`
+	Currency      string      `json:"currency,omitempty"`
+	Since         time.Time   `json:"since"`
+	Committed     int64       `json:"committed"`
+	Reserved      int64       `json:"reserved"`
+	WantCommitted int64       `json:"want_committed"`
+	WantReserved  int64       `json:"want_reserved"`
+	// The same in whole units of the currency, only for budgets in money.
+	CommittedDecimal     string `json:"committed_decimal,omitempty"`
+	ReservedDecimal      string `json:"reserved_decimal,omitempty"`
+	WantCommittedDecimal string `json:"want_committed_decimal,omitempty"`
+	WantReservedDecimal  string `json:"want_reserved_decimal,omitempty"`
+}
+
+func newBalanceDifference(w budget.BalanceDifference) balanceDifference {
+	decimal := w.Unit.FormatDecimal
+	return balanceDifference{
+		w.App, w.Budget, w.Unit, w.Currency, w.Since, w.Committed, w.Reserved, w.WantCommitted, w.WantReserved,
+		decimal(w.Committed), decimal(w.Reserved), decimal(w.WantCommitted), decimal(w.WantReserved),
+	}
 }

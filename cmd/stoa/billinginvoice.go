@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -61,8 +63,9 @@ func (cmd *creditRevokeCmd) Run(ctx context.Context, c *console) error {
 // billingInvoiceCmd is `stoa billing invoice`.
 type billingInvoiceCmd struct {
 	List     invoiceListCmd     `cmd:"" default:"withargs" help:"List the invoices of an app, or of all apps."`
-	Print    invoicePrintCmd    `cmd:"" help:"Write an invoice as a page to print, a table or JSON."`
-	Finalize invoiceFinalizeCmd `cmd:"" help:"Make the draft of a month final."`
+	Show     invoiceShowCmd     `cmd:"" help:"Show an invoice as text."`
+	Print    invoicePrintCmd    `cmd:"" help:"Write an invoice as a page to print, a table, text or JSON."`
+	Finalize invoiceFinalizeCmd `cmd:"" help:"Make the draft of a month final, of an app or of all."`
 	Reverse  invoiceReverseCmd  `cmd:"" help:"Reverse a final invoice by a credit note."`
 	Reissue  invoiceReissueCmd  `cmd:"" help:"Invoice a reversed month again."`
 }
@@ -78,7 +81,7 @@ type invoiceListCmd struct {
 // Run prints invoices and credit notes, the newest first.
 func (cmd *invoiceListCmd) Run(ctx context.Context, c *console) error {
 	if cmd.App != "" && (cmd.Drafts || cmd.Month != "") {
-		return &exitError{code: exitUsage, cause: fmt.Errorf("--drafts and --month are for the list of all apps")}
+		return &exitError{code: exitUsage, cause: errors.New("--drafts and --month are for the list of all apps")}
 	}
 	query := url.Values{"month": {cmd.Month}}
 	if cmd.Drafts {
@@ -101,37 +104,65 @@ type invoiceFlags struct {
 func (f *invoiceFlags) changeInvoice(ctx context.Context, c *console, action string, body any) error {
 	path := appPath(f.App, "invoices") + "/" + url.PathEscape(f.ID) + ":" + action
 	return f.callBilling(ctx, c, http.MethodPost, path, body, func(inv map[string]any) error {
-		c.printStatus("%s %s is number %s, due %s %s", formatMember(inv, "kind"), formatMember(inv, "id"), formatMember(inv, "number"),
-			formatMember(inv, "totals.due_decimal"), formatMember(inv, "totals.currency"))
+		c.printStatus("%s %s of %s is number %s, due %s %s", formatMember(inv, "kind"), formatMember(inv, "id"), formatMember(inv, "app"),
+			formatMember(inv, "number"), formatMember(inv, "totals.due_decimal"), formatMember(inv, "totals.currency"))
 		return nil
 	})
 }
 
-// invoicePrintCmd is `stoa billing invoice print`.
-type invoicePrintCmd struct {
+// printedFlags are the arguments of the commands that print one invoice.
+type printedFlags struct {
 	serverFlag `embed:""`
 	App        string `arg:"" help:"The app's name, or the id of a deleted app."`
 	ID         string `arg:"" help:"The invoice's id: its month, such as 2026-11."`
-	Format     string `enum:"html,csv,json" default:"html" help:"html, csv or json (${default})."`
-	Output     string `short:"o" placeholder:"FILE" help:"Write it to this file instead of standard output."`
 }
 
-// Run writes the invoice in the format.
-func (cmd *invoicePrintCmd) Run(ctx context.Context, c *console) error {
-	api, err := cmd.newAdminClient()
+// readInvoice reads the invoice in a format, which is the suffix of its path.
+func (f *printedFlags) readInvoice(ctx context.Context, format string) ([]byte, error) {
+	api, err := f.newAdminClient()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 	defer cancel()
-	resp, err := api.sendRequest(ctx, http.MethodGet, appPath(cmd.App, "invoices")+"/"+url.PathEscape(cmd.ID+"."+cmd.Format), "*/*", nil)
+	resp, err := api.sendRequest(ctx, http.MethodGet, appPath(f.App, "invoices")+"/"+url.PathEscape(f.ID+"."+format), "*/*", nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxResponseBytes))
 	if err != nil {
-		return fmt.Errorf("read invoice %s: %w", cmd.ID, err)
+		return nil, fmt.Errorf("read invoice %s: %w", f.ID, err)
+	}
+	return text, nil
+}
+
+// invoiceShowCmd is `stoa billing invoice show`.
+type invoiceShowCmd struct {
+	printedFlags `embed:""`
+}
+
+// Run prints the invoice as text.
+func (cmd *invoiceShowCmd) Run(ctx context.Context, c *console) error {
+	text, err := cmd.readInvoice(ctx, "txt")
+	if err == nil {
+		c.printText(string(text))
+	}
+	return err
+}
+
+// invoicePrintCmd is `stoa billing invoice print`.
+type invoicePrintCmd struct {
+	printedFlags `embed:""`
+	Format       string `enum:"html,csv,json,txt" default:"html" help:"html, csv, json or txt (${default})."`
+	Output       string `short:"o" placeholder:"FILE" help:"Write it to this file instead of standard output."`
+}
+
+// Run writes the invoice in the format.
+func (cmd *invoicePrintCmd) Run(ctx context.Context, c *console) error {
+	text, err := cmd.readInvoice(ctx, cmd.Format)
+	if err != nil {
+		return err
 	}
 	if cmd.Output != "" {
 		return os.WriteFile(cmd.Output, text, 0o600)
@@ -142,13 +173,51 @@ func (cmd *invoicePrintCmd) Run(ctx context.Context, c *console) error {
 
 // invoiceFinalizeCmd is `stoa billing invoice finalize`.
 type invoiceFinalizeCmd struct {
-	invoiceFlags `embed:""`
-	Force        bool `help:"Also if the month is running: the rest of its usage is on the next invoice."`
+	billingFlags `embed:""`
+	App          string `arg:"" optional:"" help:"The app's name."`
+	ID           string `arg:"" optional:"" help:"The invoice's id: its month, such as 2026-11."`
+	Month        string `placeholder:"MONTH" help:"Without an app: the drafts of this month of all apps."`
+	Force        bool   `help:"Also if the month is running: the rest of its usage is on the next invoice."`
 }
 
-// Run makes a draft final.
+// Run makes a draft final, or those of a month of all apps. A draft that cannot be made final does not stop the others.
 func (cmd *invoiceFinalizeCmd) Run(ctx context.Context, c *console) error {
-	return cmd.changeInvoice(ctx, c, "finalize", map[string]bool{"force": cmd.Force})
+	if (cmd.App == "") != (cmd.ID == "") || (cmd.App == "") == (cmd.Month == "") {
+		return &exitError{code: exitUsage, cause: errors.New("name an app and the id of its invoice, or --month for the drafts of all apps")}
+	}
+	if cmd.App != "" {
+		return cmd.finalizeInvoice(ctx, c, cmd.App, cmd.ID)
+	}
+	api, err := cmd.newAdminClient()
+	if err != nil {
+		return err
+	}
+	drafts, err := readList(ctx, api, "/admin/invoices", "invoices", url.Values{"status": {"draft"}, "month": {cmd.Month}})
+	if err != nil {
+		return err
+	}
+	failed := 0
+	for _, raw := range drafts {
+		var draft struct{ App, ID string }
+		if err := json.Unmarshal(raw, &draft); err != nil {
+			return fmt.Errorf("read the list of drafts: %w", err)
+		}
+		if err := cmd.finalizeInvoice(ctx, c, draft.App, draft.ID); err != nil {
+			failed++
+			c.printStatus("%s of %s is still a draft: %v", draft.ID, draft.App, err)
+		}
+	}
+	c.printStatus("%d of %d drafts are final", len(drafts)-failed, len(drafts))
+	if failed > 0 {
+		return &exitError{code: exitFailed}
+	}
+	return nil
+}
+
+// finalizeInvoice makes one draft final.
+func (cmd *invoiceFinalizeCmd) finalizeInvoice(ctx context.Context, c *console, app, id string) error {
+	f := invoiceFlags{cmd.billingFlags, app, id}
+	return f.changeInvoice(ctx, c, "finalize", map[string]bool{"force": cmd.Force})
 }
 
 // invoiceReverseCmd is `stoa billing invoice reverse`.

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 )
 
 // The commands of this file manage what usage costs and may cost: price books, plans and budgets. What is added is a JSON
@@ -57,10 +59,17 @@ func (f *fileFlags) sendFile(ctx context.Context, c *console, method, path, name
 	return f.sendBody(ctx, c, method, path, body, name, did)
 }
 
-// sendBody sends body and reports the member name of the answer.
+// sendBody sends body and reports the member name of the answer, with its amount of money: one that was given in the
+// wrong unit is then seen at once.
 func (f *billingFlags) sendBody(ctx context.Context, c *console, method, path string, body any, name, did string) error {
 	return f.callBilling(ctx, c, method, path, body, func(answer map[string]any) error {
-		c.printStatus("%s "+did, formatMember(answer, name))
+		line := formatMember(answer, name) + " " + did
+		for _, member := range []string{"amount_decimal", "base_fee_decimal"} {
+			if money, ok := answer[member].(string); ok && answer["currency"] != "" {
+				line += fmt.Sprintf(", %s %s %s", strings.ReplaceAll(strings.TrimSuffix(member, "_decimal"), "_", " "), money, answer["currency"])
+			}
+		}
+		c.printStatus("%s", line)
 		return nil
 	})
 }
@@ -183,10 +192,10 @@ type budgetListCmd struct {
 	budgetFlags  `embed:""`
 }
 
-// Run prints the budgets. Amounts of money are nano-units here as well: a table has one unit a row.
+// Run prints the budgets, amounts of money in whole units of their currency.
 func (cmd *budgetListCmd) Run(ctx context.Context, c *console) error {
 	return cmd.listBilling(ctx, c, appPath(cmd.App, "budgets"), "budgets", url.Values{}, []column{
-		{"NAME", "name"}, {"UNIT", "unit"}, {"CURRENCY", "currency"}, {"AMOUNT", "amount"}, {"MONEY", "amount_decimal"}, {"COMMITTED", "committed"}, {"MONEY", "committed_decimal"},
+		{"NAME", "name"}, {"UNIT", "unit"}, {"CURRENCY", "currency"}, {"AMOUNT", "amount"}, {"COMMITTED", "committed"},
 		{"RESERVED", "reserved"}, {"REMAINING", "remaining"}, {"WINDOW", "window"}, {"HARD", "hard"}, {"RESETS", "resets_at"},
 	})
 }

@@ -77,6 +77,14 @@ TASK=$(stoa task list --state input_required | awk 'NR == 2 {print $1}') OTHER=$
 	"docs/billing.md": {
 		prepare: acmeApp + "stoa call assistant hello --token $T\n",
 		skipped: map[string]string{
+			"stoa billing price add":        "needs the files of the page",
+			"stoa billing plan add":         "needs the files of the page",
+			"stoa billing seller":           "needs the files of the page",
+			"stoa billing buyer":            "needs the files of the page",
+			"stoa billing budget add":       "needs the files of the page",
+			"stoa app create":               "needs the files of the page",
+			"stoa billing credit grant":     "needs a price book",
+			"stoa billing invoice show":     "needs usage of a past month, see testdata/script/billing.txtar",
 			"stoa billing invoice print":    "needs usage of a past month, see testdata/script/billing.txtar",
 			"stoa billing invoice finalize": "needs usage of a past month, see testdata/script/billing.txtar",
 			"stoa billing invoice reverse":  "needs usage of a past month, see testdata/script/billing.txtar",
@@ -103,6 +111,15 @@ STOA=$STOA_SERVER TOKEN=$(stoa app token acme --sub dev --role developer)
 		"export STOA_ADMIN_SECRET": "sets another secret than the server's", "stoa serve": needsPostgres, "stoa migrate": needsPostgres, "pg_": needsPostgres,
 	}},
 	"docs/security.md": {skipped: map[string]string{"stoa serve": needsPostgres}},
+	"docs/self-service.md": {
+		// The third revision, as on the page.
+		prepare: acmeApp + `stoa app update acme --config globex.yaml
+stoa app update acme --config acme.yaml
+STOA=$STOA_SERVER TOKEN=$(stoa app token acme --sub dana --role developer)
+`,
+		skipped: map[string]string{"export STOA": "names another server"},
+		written: []string{`"warnings":[]`},
+	},
 	"docs/triggers.md": {
 		prepare: `cat >hooks.yaml <<END
 llms: {default: {provider: scripted}}

@@ -93,13 +93,16 @@ func TestInvoices(t *testing.T) {
 		for path, accept := range map[string]string{".html": "", "": "text/html"} {
 			h.requireMediaType(t, base+"/invoices/"+month+path, accept, testSecret, "text/html; charset=utf-8", "-0.00000025 USD")
 		}
+		for path, accept := range map[string]string{".txt": "", "": "text/plain"} {
+			h.requireMediaType(t, "/billing/invoices/"+month+path, accept, eve, "text/plain; charset=utf-8", "-0.00000025 USD\n")
+		}
 		var books struct {
 			Balances map[string]map[string]int64
 			Entries  []struct{ Kind string }
-			Before   int64 `json:"next_before"`
+			Next     string `json:"next_page_token"`
 		}
 		h.requireStatus(t, http.StatusOK, &books, "GET", base+"/ledger?page_size=2", testSecret, nil)
-		if books.Balances["USD"]["receivable"] != 0 || books.Balances["USD"]["carried"] != 250 || books.Balances["USD"]["cost"] != 11 || len(books.Entries) != 2 || books.Before == 0 {
+		if books.Balances["USD"]["receivable"] != 0 || books.Balances["USD"]["carried"] != 250 || books.Balances["USD"]["cost"] != 11 || len(books.Entries) != 2 || books.Next == "" {
 			t.Errorf("books %+v", books)
 		}
 		var note invoiceAnswer

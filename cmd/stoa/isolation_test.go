@@ -86,6 +86,11 @@ var routeProbes = map[string][]isolationProbe{
 	"GET /config":                                         {{path: "/apps/{app}/config"}},
 	"GET /tasks/{task}":                                   {{path: "/tasks/{task}"}, {path: "/tasks/{held}?history_length=1"}, {path: "/apps/{app}/tasks/{task}"}},
 	"GET /config/revisions":                               {{path: "/apps/{app}/config/revisions"}},
+	"GET /config/revisions/{revision}":                    {{path: "/apps/{app}/config/revisions/1"}},
+	"POST /config/revisions/{revision}:restore":           {{path: "/apps/{app}/config/revisions/1:restore"}},
+	"GET /secrets":                                        {{path: "/apps/{app}/secrets"}},
+	"PUT /secrets/{name}":                                 {{path: "/apps/{app}/secrets/SEALED", body: func(appIDs) any { return map[string]any{"value": "mine now"} }}},
+	"DELETE /secrets/{name}":                              {{path: "/apps/{app}/secrets/SEALED"}},
 	"PUT /config":                                         {{path: "/apps/{app}/config", body: func(appIDs) any { return map[string]any{"agents": map[string]any{}} }}},
 	"GET /triggers":                                       {{path: "/apps/{app}/triggers"}},
 	"POST /webhooks/{webhook}":                            {{path: "/webhooks/{agent}", body: emptyBody}, {path: "/apps/{app}/webhooks/{agent}", body: emptyBody}},
@@ -121,6 +126,9 @@ var routeProbes = map[string][]isolationProbe{
 	"POST /admin/apps/{app}/tokens:revoke":                {{path: "/admin/apps/{app}/tokens:revoke", body: emptyBody}},
 	"GET /admin/apps/{app}/keys":                          {{path: "/admin/apps/{app}/keys"}},
 	"POST /admin/apps/{app}/keys":                         {{path: "/admin/apps/{app}/keys", body: func(appIDs) any { return map[string]any{"name": "mine"} }}},
+	"GET /admin/apps/{app}/revisions/{revision}":          {{path: "/admin/apps/{app}/revisions/1"}},
+	"GET /admin/apps/{app}/keys/{key}":                    {{path: "/admin/apps/{app}/keys/{key}"}},
+	"GET /admin/apps/{app}/roles/{role}":                  {{path: "/admin/apps/{app}/roles/desk"}},
 	"POST /admin/apps/{app}/keys/{key}:rotate":            {{path: "/admin/apps/{app}/keys/{key}:rotate", body: emptyBody}},
 	"DELETE /admin/apps/{app}/keys/{key}":                 {{path: "/admin/apps/{app}/keys/{key}"}},
 	"GET /admin/apps/{app}/tools":                         {{path: "/admin/apps/{app}/tools"}},
@@ -144,6 +152,10 @@ var routeProbes = map[string][]isolationProbe{
 	"PUT /admin/plans/{plan}":                             {{path: "/admin/plans/pro", body: emptyBody}},
 	"POST /admin/budgets":                                 {{path: "/admin/budgets", body: emptyBody}},
 	"GET /admin/budgets":                                  {{path: "/admin/budgets"}},
+	"GET /admin/budgets/{budget}":                         {{path: "/admin/budgets/cap"}},
+	"GET /admin/apps/{app}/budgets/{budget}":              {{path: "/admin/apps/{app}/budgets/cap"}},
+	"GET /billing/budgets/{budget}":                       {{path: "/billing/budgets/nosuch"}, {path: "/apps/{app}/billing/budgets/cap"}},
+	"GET /admin/apps/{app}/credits/{credit}":              {{path: "/admin/apps/{app}/credits/{task}"}},
 	"PUT /admin/budgets/{budget}":                         {{path: "/admin/budgets/cap", body: emptyBody}},
 	"DELETE /admin/budgets/{budget}":                      {{path: "/admin/budgets/cap"}},
 	"POST /admin/apps/{app}/budgets":                      {{path: "/admin/apps/{app}/budgets", body: emptyBody}},
@@ -226,7 +238,7 @@ func TestIsolation(t *testing.T) {
 	onEachEngineWith(t, "../../examples/notifications.yaml", func(t *testing.T, h *testServer) {
 		for _, name := range []string{"acme", "globex"} {
 			src := fmt.Sprintf(tenantConfig, name+"only")
-			h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": src})
+			h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": src, "secrets": map[string]string{"SEALED": "canary of " + name}})
 		}
 		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, map[string]any{"name": "cap", "scope": map[string]any{"user": "ana"}, "unit": "calls", "amount": 1000, "window": "day", "hard": true})
 		ana := h.createToken(t, "acme", "ana", nil)

@@ -28,6 +28,7 @@ var sizeExceptions = map[string]string{
 	"agentsvc/config.Tool":                  "the keys of a tool in the specification",
 	"agentsvc/config.validation":            "one method for each object of the configuration",
 	"agentsvc/store.Run":                    "the columns of a run's row",
+	"agentsvc/surface.Route":                "the properties of an endpoint",
 	"agentsvc/tool/function.markdownWriter": "one method for each kind of element of a page",
 	"agentsvc/tool/mcp.Options":             "the keys of an MCP server in the specification",
 	"cmd/stoa/server.Flags":                 "the flags of stoa serve",

@@ -43,10 +43,14 @@ func (cmd *appRevisionsCmd) Run(ctx context.Context, c *console) error {
 type appRestoreCmd struct {
 	appFlags `embed:""`
 	Revision int64 `arg:"" help:"The revision whose configuration to restore."`
+	DryRun   bool  `help:"Only check: change nothing."`
 }
 
 // Run copies the configuration of an earlier revision into a new revision, which becomes the current one.
 func (cmd *appRestoreCmd) Run(ctx context.Context, c *console) error {
-	subpath := fmt.Sprintf("/revisions/%d:restore", cmd.Revision)
-	return cmd.callAPI(ctx, c, http.MethodPost, subpath, nil, cmd.newAppPrinter(c, fmt.Sprintf("restored from revision %d", cmd.Revision)))
+	subpath, verb := fmt.Sprintf("/revisions/%d:restore", cmd.Revision), "restored"
+	if cmd.DryRun {
+		subpath, verb = subpath+"?dry_run=true", "would be restored"
+	}
+	return cmd.callAPI(ctx, c, http.MethodPost, subpath, nil, cmd.newAppPrinter(c, fmt.Sprintf("%s from revision %d", verb, cmd.Revision)))
 }

@@ -173,6 +173,48 @@ func TestScheduleOutlivesBrokenRevision(t *testing.T) {
 	})
 }
 
+// TestScheduleOutlivesUnbuiltRevision checks that a revision that is read but cannot be built, because the folder of
+// a tool is gone, leaves the schedule of the one before and its history alone, and that it acts when the folder is
+// back.
+func TestScheduleOutlivesUnbuiltRevision(t *testing.T) {
+	t.Parallel()
+	onEachEngine(t, func(t *testing.T, h *testServer) {
+		cron := fmt.Sprint("30 ", time.Now().UTC().Add(12*time.Hour).Hour(), " * * *")
+		folder := filepath.Join(t.TempDir(), "files")
+		if err := os.Mkdir(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		grants := []any{map[string]any{"filesystem": []string{folder}}}
+		tool := "tools: {read: {type: function, handler: read_file, working_directory: " + folder + "}}\n"
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{
+			"name": "acme", "config": tool + "llms: {m: {provider: scripted}}\nagents: {daily: {llm: m}}\n", "grants": grants})
+		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(cron, tool)})
+		waitUntil(t, "the schedule is known", func() bool { return !h.getSchedule(t, "acme").NextAt.IsZero() })
+		h.makeOverdue(t, "acme")
+		waitUntil(t, "what was missed is a task", func() bool { return h.getSchedule(t, "acme").LastTask != "" })
+		before := h.getSchedule(t, "acme")
+		// The first revision, which has no schedule, is current again.
+		if err := os.Remove(folder); err != nil {
+			t.Fatal(err)
+		}
+		var b db.Batch
+		b.Exec(nil, `UPDATE app SET revision = 1, inputs = inputs + 1, generation = generation + 1 WHERE name = 'acme'`)
+		if err := h.db.Platform().Do(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "zoo", "config": newScheduledApp(cron, "")})
+		waitUntil(t, "the changes are read", func() bool { return h.countSchedules(t, "zoo") == 1 })
+		if diff := cmp.Diff(before, h.getSchedule(t, "acme")); diff != "" {
+			t.Errorf("(-before +after):\n%s", diff)
+		}
+		if err := os.Mkdir(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"display_name": "Acme"})
+		waitUntil(t, "the revision acts", func() bool { return h.countSchedules(t, "acme") == 0 })
+	})
+}
+
 // countSchedules returns the number of schedules of an app, or of all.
 func (ts *testServer) countSchedules(t *testing.T, app string) (n int) {
 	t.Helper()

@@ -150,6 +150,20 @@ func (s *Store) change(ctx context.Context, actor audit.Actor, action, app, id s
 
 // List returns an app's API keys, the newest first, or [agentsvc.CodeNotFound] if there is no such app.
 func (s *Store) List(ctx context.Context, app string) ([]Key, error) {
+	return s.query(ctx, app, "")
+}
+
+// Load returns the API key of an app with that id, or [agentsvc.CodeNotFound].
+func (s *Store) Load(ctx context.Context, app, id string) (Key, error) {
+	keys, err := s.query(ctx, app, id)
+	if err = requireKeyRow(int64(len(keys)), err); err != nil {
+		return Key{}, err
+	}
+	return keys[0], nil
+}
+
+// query returns the key of an app with that id, "" = all of its keys.
+func (s *Store) query(ctx context.Context, app, keyID string) ([]Key, error) {
 	id, err := s.apps.RequireAppID(ctx, app)
 	if err != nil {
 		return nil, err
@@ -161,9 +175,9 @@ func (s *Store) List(ctx context.Context, app string) ([]Key, error) {
 		err := k.scanRow(row)
 		keys = append(keys, k)
 		return err
-	}, `SELECT `+keyColumns+` FROM api_key k WHERE k.tenant = $1 ORDER BY k.created_at DESC, k.id`, string(id))
+	}, `SELECT `+keyColumns+` FROM api_key k WHERE k.tenant = $1 AND (CAST($2 AS TEXT) = '' OR k.id = $2) ORDER BY k.created_at DESC, k.id`, string(id), keyID)
 	if err := s.db.Tenant(id).Do(ctx, &b); err != nil {
-		return nil, fmt.Errorf("list keys of app %s: %w", app, err)
+		return nil, fmt.Errorf("read keys of app %s: %w", app, err)
 	}
 	return keys, nil
 }

@@ -133,12 +133,17 @@ func TestSwap(t *testing.T) {
 				_, err := s.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Config: []byte(`{"n":2}`)}, false)
 				return err
 			},
-			`secret`: func() error { return s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "v") },
+			`secret`: func() error {
+				return s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "v", tenancy.Precondition{})
+			},
 			`grants`: func() error {
 				_, err := s.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Grants: grant.ParseList([]string{"command=/srv/acme"})}, false)
 				return err
 			},
-			`restore`: func() error { _, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", 1); return err },
+			`restore`: func() error {
+				_, err := s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", 1, false, tenancy.Precondition{})
+				return err
+			},
 		}
 		last := old
 		for i, name := range []string{"config", "secret", "grants", "restore"} {
@@ -297,7 +302,7 @@ func TestBuildFails(t *testing.T) {
 		tenancytest.WantErr(t, err, errBuild)
 		builds(2, "after a second")
 		b.setHook(nil)
-		if err := s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "cure"); err != nil {
+		if err := s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "cure", tenancy.Precondition{}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := acquireConfig(t, l, app.ID); err != nil {
@@ -471,7 +476,7 @@ func TestAcquireRevision(t *testing.T) {
 		if at(1) != first {
 			t.Error("the older revision was built anew for another revision's sake")
 		}
-		if err := s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "v2"); err != nil {
+		if err := s.Secrets.Store(t.Context(), tenancytest.Actor, "acme", "S", "v2", tenancy.Precondition{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)

@@ -154,7 +154,7 @@ func TestStorm(t *testing.T) {
 		wg.Go(func() {
 			for i := range rounds / 10 {
 				name := fmt.Sprintf("a%d", (i+w)%len(ids))
-				if err := by.Secrets.Store(t.Context(), tenancytest.Actor, name, "S", fmt.Sprint(i)); err != nil {
+				if err := by.Secrets.Store(t.Context(), tenancytest.Actor, name, "S", fmt.Sprint(i), tenancy.Precondition{}); err != nil {
 					t.Errorf("change: %v", err)
 				}
 			}

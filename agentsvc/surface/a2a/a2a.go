@@ -46,13 +46,15 @@ func Routes(o Options) []surface.Route {
 	o.BlockFor = cmp.Or(o.BlockFor, 5*time.Minute)
 	// NoDeadline is set because the HTTP handler cannot know before it has read the body whether the method waits
 	// for a task. bindVersion sets the deadline for those that do not.
-	rpc := func(pattern string, streams bool, aliases ...string) surface.Route {
+	rpc := func(pattern string, streams bool, query ...string) surface.Route {
 		return surface.Route{
-			Method: http.MethodPost, Pattern: pattern, Aliases: aliases, Kind: surface.Tenant, LargeBody: true, NoDeadline: true, Serve: newEndpoint(o, streams),
+			Method: http.MethodPost, Pattern: pattern, Kind: surface.Tenant, Query: append(query, versionHeader), LargeBody: true, NoDeadline: true, Serve: newEndpoint(o, streams),
 		}
 	}
+	of := rpc("/a2a/{agent}", false)
+	of.Aliases = []string{"/a2a/{agent}/"}
 	routes := []surface.Route{
-		rpc("/", false), rpc("/stream", true), rpc("/a2a/{agent}", false, "/a2a/{agent}/"),
+		rpc("/", false, agentParam), rpc("/stream", true, agentParam), of,
 		{
 			Method: http.MethodGet, Pattern: "/a2a/{agent}" + agentcard.Path, Aliases: []string{"/a2a/{agent}" + agentcard.OldPath},
 			Kind: surface.Tenant, Discovery: true, Serve: newPublicCardHandler(o.Cards),
@@ -74,9 +76,20 @@ func Routes(o Options) []surface.Route {
 func newRESTRoutes(base, cardPath string, b binding) []surface.Route {
 	// RespellField runs inside the route, so that the field names of errors are those of the protocol also for
 	// errors of the domain packages.
-	of := func(method, path string, serve surface.Handler) surface.Route {
-		return surface.Route{Method: method, Pattern: base + path, Kind: surface.Tenant, EncodeError: b.encodeError, Serve: func(w http.ResponseWriter, r *http.Request) error {
-			return RespellField(serve(w, r))
+	of := func(method, path string, serve restHandler) surface.Route {
+		query := callQuery
+		switch method + path {
+		case "GET/tasks":
+			query = listQuery
+		case "GET/tasks/{task}":
+			query = getQuery
+		}
+		return surface.Route{Method: method, Pattern: base + path, Kind: surface.Tenant, Query: query, AnyQuery: !b.codec.refusesUnknown, EncodeError: b.encodeError, Serve: func(w http.ResponseWriter, r *http.Request) error {
+			c, err := b.decodeCall(r, query)
+			if err == nil {
+				err = serve(w, c)
+			}
+			return RespellField(err)
 		}}
 	}
 	sends, streams := of(http.MethodPost, "/message:send", b.unaryHandler(handleSend)), of(http.MethodPost, "/message:stream", b.streamHandler(handleStream))

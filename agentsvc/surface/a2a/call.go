@@ -53,6 +53,9 @@ type taskStream struct {
 	endsWhenSettled bool
 }
 
+// agentParam is the query parameter that names the agent where the path does not.
+const agentParam = "agent"
+
 // resolveAgent sets c.agent: the agent of the path, else of the query parameter agent, else the app's default
 // agent. It returns an error if the request names a tenant that is not this app or agent. The app itself was
 // decided before, from the credential (surface.Server.Authenticate): the tenant of a request can only confirm it,
@@ -60,7 +63,7 @@ type taskStream struct {
 func (c *call) resolveAgent() error {
 	c.agent = surface.PathParam(c.r, "agent")
 	if c.agent == "" {
-		c.agent = c.r.URL.Query().Get("agent")
+		c.agent = c.r.URL.Query().Get(agentParam)
 	}
 	if c.agent == "" {
 		card, err := c.request.Card("")

@@ -26,7 +26,10 @@ type versionCodec struct {
 	doubleBase64 bool   // clients encode the bytes of files in base64 twice
 	omitsFalse   bool   // clients leave out members whose value is false (proto3), such as configuration.blocking
 	needsKind    bool   // parts must have a member kind
-	mediaType    string // Content-Type of REST responses; unused over JSON-RPC
+	// refusesUnknown says that unknown params over JSON-RPC, and unknown names in the query over REST, are errors. In 1.0 they
+	// may be those of a later minor version, which the specification demands to ignore (5.7).
+	refusesUnknown bool
+	mediaType      string // Content-Type of REST responses; unused over JSON-RPC
 
 	decodeData func(raw json.RawMessage, at string) (spec.PartContent, error)
 	// encodeSendResult encodes the result of SendMessage: a task or a message.
@@ -77,7 +80,7 @@ func encodeEvent10(ev spec.Event, _ bool) (any, error) {
 // codec03 is version 0.3 over JSON-RPC, whose objects have a member kind. The library's package a2av0 converts the
 // types of 1.0 to those of 0.3.
 var codec03 = versionCodec{
-	version: agentcard.A2A03, partKinds: "text, file and data", fileKinds: "bytes or uri", needsKind: true,
+	version: agentcard.A2A03, partKinds: "text, file and data", fileKinds: "bytes or uri", needsKind: true, refusesUnknown: true,
 	decodeData: decodeObject,
 	encodeSendResult: func(r spec.SendMessageResult) (any, error) {
 		if t, ok := r.(*spec.Task); ok {
@@ -114,7 +117,7 @@ var codec03 = versionCodec{
 // codec03REST is version 0.3 over REST, whose JSON is that of its Protocol Buffers. The library's package pbjson
 // encodes it.
 var codec03REST = versionCodec{
-	version: agentcard.A2A03, partKinds: "text, file and data", fileKinds: "fileWithBytes or fileWithUri", doubleBase64: true, omitsFalse: true, mediaType: "application/json",
+	version: agentcard.A2A03, partKinds: "text, file and data", fileKinds: "fileWithBytes or fileWithUri", doubleBase64: true, omitsFalse: true, refusesUnknown: true, mediaType: "application/json",
 	decodeData: func(raw json.RawMessage, at string) (spec.PartContent, error) {
 		var wrapped struct {
 			Data json.RawMessage `json:"data"`

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 
 	"stoa/agentsvc"
@@ -21,13 +22,12 @@ type binding struct {
 	encodeError apierror.Encoder // also used for an error that ends a stream
 }
 
-// unaryHandler returns the HTTP handler of a method with one response. A nil result becomes 204 No Content.
-func (b binding) unaryHandler(m unaryMethod) surface.Handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		c, err := b.decodeCall(r)
-		if err != nil {
-			return err
-		}
+// restHandler answers a decoded call.
+type restHandler func(w http.ResponseWriter, c *call) error
+
+// unaryHandler returns the handler of a method with one response. A nil result becomes 204 No Content.
+func (b binding) unaryHandler(m unaryMethod) restHandler {
+	return func(w http.ResponseWriter, c *call) error {
 		answer, err := m(c)
 		if err != nil {
 			return err
@@ -40,34 +40,30 @@ func (b binding) unaryHandler(m unaryMethod) surface.Handler {
 	}
 }
 
-// streamHandler returns the HTTP handler of a method with a stream. An error before the stream begins is an HTTP
-// error; a later one is a last event named error with the body that the HTTP error would have had.
-func (b binding) streamHandler(m streamMethod) surface.Handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		c, err := b.decodeCall(r)
-		if err != nil {
-			return err
-		}
+// streamHandler returns the handler of a method with a stream. An error before the stream begins is an HTTP error; a
+// later one is a last event named error with the body that the HTTP error would have had.
+func (b binding) streamHandler(m streamMethod) restHandler {
+	return func(w http.ResponseWriter, c *call) error {
 		f, err := m(c)
 		if err != nil {
 			return err
 		}
 		fault := func(err error) any {
-			_, body := b.encodeError(apierror.NewFault(surface.RequestID(r), err))
+			_, body := b.encodeError(apierror.NewFault(surface.RequestID(c.r), err))
 			return body
 		}
 		return c.writeEvents(w, f, stream.Encoder{EncodeError: fault, ErrorEventName: "error"}, func(body any) any { return body })
 	}
 }
 
-// decodeCall decodes a request into a call: first the query, then the body, which overrides the query, then the
+// decodeCall decodes a request into a call: first the parameters query, then the body, which overrides them, then the
 // path. It returns an error for another A2A-Version than the binding's.
-func (b binding) decodeCall(r *http.Request) (*call, error) {
+func (b binding) decodeCall(r *http.Request, query []string) (*call, error) {
 	c := &call{codec: b.codec, r: r, request: surface.RequestOf(r), options: b.options}
 	if _, err := NegotiateVersion(r, b.codec.version); err != nil {
 		return nil, err
 	}
-	if err := decodeQuery(r.URL.Query(), &c.params); err != nil {
+	if err := decodeQuery(r.URL.Query(), query, &c.params); err != nil {
 		return nil, err
 	}
 	// ContentLength is -1 for a body of unknown length, which is then read; only a body known to be empty is
@@ -91,11 +87,24 @@ func (b binding) decodeCall(r *http.Request) (*call, error) {
 	return c, c.resolveAgent()
 }
 
-// decodeQuery decodes the query into p. It converts the known parameters to a JSON object and decodes that like a
-// body. Unknown parameters are ignored, since clients of other versions send them.
-func decodeQuery(q url.Values, p *params) error {
+// The query parameters of REST requests: of all, of the one that reads a task, and of the one that lists tasks. Both
+// spellings of a name are accepted in both versions.
+var (
+	callQuery = []string{"tenant", versionHeader}
+	getQuery  = append(slices.Clip(callQuery), "historyLength", "history_length")
+	listQuery = append(slices.Clip(getQuery),
+		"contextId", "context_id", "status", "pageSize", "page_size", "pageToken", "page_token", "includeArtifacts", "include_artifacts",
+		"statusTimestampAfter", "status_timestamp_after", "lastUpdatedAfter", "last_updated_after", "lastUpdatedTime", "last_updated_time")
+)
+
+// decodeQuery decodes the parameters names of the query into p. It converts them to a JSON object and decodes that
+// like a body. The route refuses other parameters, or ignores them.
+func decodeQuery(q url.Values, names []string, p *params) error {
 	members := map[string]any{}
-	for name := range q {
+	for _, name := range names {
+		if !q.Has(name) {
+			continue
+		}
 		value := q.Get(name)
 		switch name {
 		case "historyLength", "history_length", "pageSize", "page_size":
@@ -110,8 +119,8 @@ func decodeQuery(q url.Values, p *params) error {
 				return agentsvc.NewInvalidError(name, "must be true or false")
 			}
 			members[name] = b
-		case "tenant", "contextId", "context_id", "status", "pageToken", "page_token",
-			"statusTimestampAfter", "status_timestamp_after", "lastUpdatedAfter", "last_updated_after", "lastUpdatedTime", "last_updated_time":
+		case versionHeader: // read by NegotiateVersion
+		default:
 			members[name] = value
 		}
 	}

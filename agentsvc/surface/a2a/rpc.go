@@ -89,7 +89,7 @@ func (m rpcMethod) bindVersion(codec *versionCodec, o Options) jsonrpc.Method {
 		}
 		c := &call{codec: codec, r: r, request: surface.RequestOf(r), options: o, unanswered: rpc.IsNotification()}
 		if len(rpc.Params) > 0 {
-			if err := rpc.DecodeParams(&c.params); err != nil {
+			if err := decodeParams(rpc, codec, &c.params); err != nil {
 				return err
 			}
 		}
@@ -126,4 +126,12 @@ func (m rpcMethod) bindVersion(codec *versionCodec, o Options) jsonrpc.Method {
 		return jsonrpc.NewIdempotentMethod(spelled)
 	}
 	return spelled
+}
+
+// decodeParams decodes the params of a call as its version demands.
+func decodeParams(rpc *jsonrpc.Call, codec *versionCodec, p *params) error {
+	if codec.refusesUnknown {
+		return rpc.DecodeKnownParams(p, "configuration")
+	}
+	return rpc.DecodeParams(p)
 }

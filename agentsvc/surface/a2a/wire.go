@@ -24,6 +24,8 @@ type (
 		HistoryLengthSnake *int `json:"history_length"`
 		listParams
 		pushParams
+		// Metadata is official and not read.
+		Metadata json.RawMessage `json:"metadata"`
 		// path holds the IDs from the URL of a REST request; they take precedence over the body.
 		path struct{ task, config string }
 	}
@@ -88,6 +90,8 @@ type (
 		ReturnImmediately      *bool `json:"returnImmediately"`
 		ReturnImmediatelySnake *bool `json:"return_immediately"`
 		decode.PushConfig
+		AcceptedOutputModes      json.RawMessage `json:"acceptedOutputModes"`
+		AcceptedOutputModesSnake json.RawMessage `json:"accepted_output_modes"`
 	}
 	// message is a message as clients send it. Parts is called content in 0.3 over REST. Role is raw because
 	// clients send it as text or as the number of the Protocol Buffers enumeration.

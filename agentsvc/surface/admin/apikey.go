@@ -45,7 +45,9 @@ func (h keyHandler) createKey(ctx context.Context, o *mutation.Request) (mutatio
 		return mutation.Result{}, err
 	}
 	text, key, app, err := h.keys.CreateKey(ctx, o.Actor, &app, spec)
-	return newKeyResult(http.StatusCreated, text, key, app), err
+	out := newKeyResult(http.StatusCreated, text, key, app)
+	out.CreatedID = key.ID
+	return out, err
 }
 
 // rotateKey replaces the text of a key; the previous text stays valid for the overlap. ID, roles and scope stay.
@@ -93,11 +95,21 @@ func (h keyHandler) handleListAPIKeys(w http.ResponseWriter, r *http.Request) er
 	return response.WriteJSON(w, http.StatusOK, out)
 }
 
+// handleGetAPIKey answers with a key of an app, without its text.
+func (h keyHandler) handleGetAPIKey(w http.ResponseWriter, r *http.Request) error {
+	app := surface.PathParam(r, "app")
+	key, err := h.keys.Store.Load(r.Context(), app, surface.PathParam(r, "key"))
+	if err != nil {
+		return err
+	}
+	return response.WriteJSON(w, http.StatusOK, newKeyRecord(app, key))
+}
+
 // newKeyRecord returns a key as responses show it, without its text. Its tasks belong to the subject key:<id>, so
 // they survive rotations.
 func newKeyRecord(app string, k apikey.Key) keyRecord {
 	r := keyRecord{
-		ID: k.ID, Name: k.Name, Prefix: apikey.Prefix(app, k.ID), Sub: tenancy.APIKeySubjectPrefix + k.ID, Roles: k.Roles, Scope: k.Scope,
+		ID: k.ID, Name: k.Name, Prefix: apikey.Prefix(app, k.ID), Sub: tenancy.APIKeySubjectPrefix + k.ID, Roles: append([]string{}, k.Roles...), Scope: k.Scope,
 		CreatedAt: encode.FormatOptionalTime(k.CreatedAt), RotatedAt: encode.FormatOptionalTime(k.RotatedAt), ExpiresAt: encode.FormatOptionalTime(k.ExpiresAt), LastUsedAt: encode.FormatOptionalTime(k.LastUsedAt),
 	}
 	// FormerUntil stays in the row after it has passed.

@@ -3,12 +3,10 @@ package admin
 import (
 	"context"
 	"net/http"
-	"strconv"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/decode"
-	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/surface/mutation"
 	"stoa/agentsvc/surface/response"
 	"stoa/tenancy"
@@ -45,7 +43,7 @@ func (h appHandler) createApp(ctx context.Context, o *mutation.Request) (mutatio
 		return mutation.Result{Status: http.StatusOK, Body: body}, err
 	}
 	out := newAppResult(app)
-	out.Status = http.StatusCreated
+	out.Status, out.CreatedID = http.StatusCreated, app.Name
 	return out, err
 }
 
@@ -93,13 +91,13 @@ func (h appHandler) setAppStatus(ctx context.Context, o *mutation.Request, to fu
 }
 
 // restoreRevision makes an earlier configuration current again, under a new revision number. It must load with the
-// present secrets and grants.
+// present secrets and grants; with dry_run only that is checked.
 func (h revisionHandler) restoreRevision(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
-	n, err := strconv.ParseInt(surface.PathParam(o.HTTP, "revision"), 10, 64)
+	n, err := mutation.ParseRevision(o.HTTP)
 	if err != nil {
-		return mutation.Result{}, agentsvc.NewInvalidError("revision", "must be the number of a revision")
+		return mutation.Result{}, err
 	}
-	app, err := h.apps.Revisions.Restore(ctx, o.Actor, o.AppName(), n, o.IfMatch...)
+	app, err := h.apps.Revisions.Restore(ctx, o.Actor, o.AppName(), n, o.DryRun, tenancy.Precondition{IfMatch: o.IfMatch})
 	return newAppResult(app), err
 }
 
@@ -145,15 +143,29 @@ func (h appHandler) handleListApps(w http.ResponseWriter, r *http.Request) error
 	return response.WriteJSON(w, http.StatusOK, out)
 }
 
+// handleGetRevision answers with a stored revision and its configuration, in which secrets are masked, or for a client
+// that accepts YAML with the text of the configuration.
+func (h revisionHandler) handleGetRevision(w http.ResponseWriter, r *http.Request) error {
+	id, err := h.apps.RequireAppID(r.Context(), surface.PathParam(r, "app"))
+	if err != nil {
+		return err
+	}
+	n, err := mutation.ParseRevision(r)
+	if err != nil {
+		return err
+	}
+	revision, app, err := h.apps.Revisions.Load(r.Context(), id, n)
+	if err != nil {
+		return err
+	}
+	return mutation.WriteRevision(w, r, revision, app)
+}
+
 // handleListRevisions answers with the stored revisions of an app, the newest first.
 func (h revisionHandler) handleListRevisions(w http.ResponseWriter, r *http.Request) error {
 	found, err := h.apps.Revisions.List(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
 		return err
 	}
-	out := make([]revisionBody, len(found))
-	for i, v := range found {
-		out[i] = revisionBody{v.Number, v.Actor, encode.FormatOptionalTime(v.CreatedAt), v.Current}
-	}
-	return response.WriteJSON(w, http.StatusOK, map[string]any{"revisions": out})
+	return mutation.WriteRevisions(w, found)
 }

@@ -23,14 +23,32 @@ func (h roleHandler) handleListRoles(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	out := roleList{Roles: []roleBody{}}
+	return response.WriteJSON(w, http.StatusOK, roleList{listRoles(app)})
+}
+
+// handleGetRole answers with a role of an app.
+func (h roleHandler) handleGetRole(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.apps.LoadApp(r.Context(), surface.PathParam(r, "app"))
+	if err != nil {
+		return err
+	}
+	for _, role := range listRoles(app) {
+		if role.Name == surface.PathParam(r, "role") {
+			return response.WriteJSON(w, http.StatusOK, role)
+		}
+	}
+	return agentsvc.NewError(agentsvc.CodeNotFound, "no such role")
+}
+
+// listRoles returns the roles of an app, the built-in ones first.
+func listRoles(app tenancy.App) (roles []roleBody) {
 	for _, b := range authz.BuiltInRoles() {
-		out.Roles = append(out.Roles, roleBody{b.Name, scopeNames(b.Scopes), b.Description, true})
+		roles = append(roles, roleBody{b.Name, scopeNames(b.Scopes), b.Description, true})
 	}
 	for _, own := range app.Roles {
-		out.Roles = append(out.Roles, newRoleBody(own))
+		roles = append(roles, newRoleBody(own))
 	}
-	return response.WriteJSON(w, http.StatusOK, out)
+	return roles
 }
 
 // addRole creates a role of an app. The name of a built-in role is taken.
@@ -48,7 +66,7 @@ func (h roleHandler) addRole(ctx context.Context, o *mutation.Request) (mutation
 		return mutation.Result{}, err
 	}
 	id, err := h.apps.Roles.Add(ctx, o.Actor, o.AppName(), role)
-	return mutation.Result{Status: http.StatusCreated, Body: newRoleBody(role), AppID: id}, err
+	return mutation.Result{Status: http.StatusCreated, Body: newRoleBody(role), AppID: id, CreatedID: role.Name}, err
 }
 
 // updateRole replaces scopes and description of a role. The name cannot change, since tokens and keys refer to

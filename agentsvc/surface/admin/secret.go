@@ -27,12 +27,12 @@ func (h secretHandler) setSecret(ctx context.Context, o *mutation.Request) (muta
 	if b.Value == nil {
 		return mutation.Result{}, agentsvc.NewInvalidError("value", "is missing")
 	}
-	return mutation.Result{Status: http.StatusNoContent}, h.apps.Secrets.Store(ctx, o.Actor, o.AppName(), surface.PathParam(o.HTTP, "name"), *b.Value, o.IfMatch...)
+	return mutation.Result{Status: http.StatusNoContent}, h.apps.Secrets.Store(ctx, o.Actor, o.AppName(), surface.PathParam(o.HTTP, "name"), *b.Value, tenancy.Precondition{IfMatch: o.IfMatch})
 }
 
 // deleteSecret deletes a secret; one that the current configuration needs is refused.
 func (h secretHandler) deleteSecret(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
-	return mutation.Result{Status: http.StatusNoContent}, h.apps.Secrets.Delete(ctx, o.Actor, o.AppName(), surface.PathParam(o.HTTP, "name"), o.IfMatch...)
+	return mutation.Result{Status: http.StatusNoContent}, h.apps.Secrets.Delete(ctx, o.Actor, o.AppName(), surface.PathParam(o.HTTP, "name"), tenancy.Precondition{IfMatch: o.IfMatch})
 }
 
 // handleListSecrets answers with names and dates; values are never returned.

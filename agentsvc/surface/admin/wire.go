@@ -143,15 +143,6 @@ type (
 		TotalSize     int       `json:"total_size"`
 	}
 
-	// revisionBody is a stored configuration, without its content.
-	revisionBody struct {
-		Revision int64 `json:"revision"`
-		// Actor made the change that created the revision.
-		Actor     string  `json:"actor"`
-		CreatedAt *string `json:"created_at"`
-		// Current marks the revision that new turns run with.
-		Current bool `json:"current"`
-	}
 	// secretInfo is a secret without its value.
 	secretInfo struct {
 		Name      string  `json:"name"`

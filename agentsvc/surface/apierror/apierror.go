@@ -10,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"stoa/agentsvc"
@@ -32,6 +33,8 @@ var (
 	ErrNotReady = agentsvc.NewError(agentsvc.CodeUnavailable, "the service is not ready")
 	// ErrNoPath says that no route has the path.
 	ErrNoPath = agentsvc.NewError(codeNoPath, "there is nothing at this path")
+	// ErrHeadersTooLarge says that the headers have more than surface.MaxHeader bytes.
+	ErrHeadersTooLarge = agentsvc.NewError(codeHeadersTooLarge, "the request line and the headers are too large, 32 KiB are allowed")
 	// ErrNoApp is also the answer for an app that exists and is not the caller's.
 	ErrNoApp = agentsvc.NewError(CodeNoEndpoint, "no such app")
 	// ErrNoAgent is also the answer for an agent that the caller may not know of.
@@ -54,9 +57,9 @@ func NewNotReadyError(cause error) error {
 	return &agentsvc.Error{Code: agentsvc.CodeUnavailable, Message: ErrNotReady.Error() + ": " + reason, Err: errors.Join(ErrNotReady, cause)}
 }
 
-// NewMethodError returns a 405 error.
-func NewMethodError(method string) error {
-	return agentsvc.NewError(codeMethodNotAllowed, "the method %s is not allowed here", method)
+// NewMethodError returns a 405 error for a path that has the allowed methods.
+func NewMethodError(method string, allowed []string) error {
+	return agentsvc.NewError(codeMethodNotAllowed, "the method %.20s is not allowed here; there are %s", method, strings.Join(allowed, ", "))
 }
 
 // NewTooManyError returns the error for a body with more than allowed of what.

@@ -10,9 +10,12 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/config/document"
@@ -109,7 +112,7 @@ func TestMappings(t *testing.T) {
 	t.Parallel()
 	statuses := map[Code][]int{
 		InvalidArgument: {400, 405, 422}, Unauthenticated: {401}, PermissionDenied: {403}, NotFound: {404}, AlreadyExists: {409},
-		Aborted: {409}, FailedPrecondition: {412}, ResourceExhausted: {413, 429}, Internal: {500}, Unavailable: {503},
+		Aborted: {409}, FailedPrecondition: {412}, ResourceExhausted: {413, 429, 431}, Internal: {500}, Unavailable: {503},
 	}
 	declared := append(declaredCodes(t, "../../errors.go", "Code"), declaredCodes(t, "table.go", "agentsvc.Code")...)
 	if len(declared) != len(mappings) {
@@ -129,6 +132,32 @@ func TestMappings(t *testing.T) {
 		if (m.Scheme != "") != (m.Status == http.StatusUnauthorized) {
 			t.Errorf("%s: the scheme %q does not go with %d", code, m.Scheme, m.Status)
 		}
+	}
+}
+
+// TestErrorsPage checks that the table of the errors page has a row for each mapping, with its values, and no others.
+func TestErrorsPage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/api/errors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var printed, want []string
+	for _, m := range regexp.MustCompile("(?m)^\\|[^|]+(\\| `[A-Z_]+` \\| \\d+ \\|.+\\|)[^|]+\\|$").FindAllStringSubmatch(string(page), -1) {
+		printed = append(printed, m[1])
+	}
+	for code, m := range mappings {
+		rpc := strconv.Itoa(m.RPC)
+		// These are answered by their HTTP status before a call is read, see jsonrpc.Endpoint.
+		if (Response{mapping: m}).IsHTTPError() || slices.Contains([]agentsvc.Code{CodeNoEndpoint, codeNoPath, codeMethodNotAllowed}, code) {
+			rpc = "HTTP"
+		}
+		want = append(want, fmt.Sprintf("| `%s` | %d | %s | `%s` | `%s` | %d | `%s` |", m.Code, m.Status, rpc, m.Reason, m.GRPC, m.REST03, m.OpenAI))
+	}
+	slices.Sort(printed)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, printed); diff != "" {
+		t.Errorf("docs/api/errors.md differs from the table of the code:\n%s", diff)
 	}
 }
 

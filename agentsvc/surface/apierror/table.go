@@ -34,6 +34,7 @@ const (
 	CodeForeignPage      agentsvc.Code = "foreign page"       // web pages of this origin may not call
 	CodeBodyTooLarge     agentsvc.Code = "body too large"     // no request may be as large
 	CodeBodiesLimited    agentsvc.Code = "bodies limited"     // there are too many requests, or they are too slow, at present
+	codeHeadersTooLarge  agentsvc.Code = "headers too large"  // no request may have headers as large
 	codeNoPath           agentsvc.Code = "no path"            // no route has the path
 	codeMethodNotAllowed agentsvc.Code = "method not allowed" // the path has routes of other HTTP methods
 )
@@ -89,6 +90,7 @@ var mappings = map[agentsvc.Code]mapping{
 	CodeBodiesLimited:            {ResourceExhausted, 429, rpcInvalidRequest, "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", rpcInvalidRequest, "rate_limit_error", ""},
 	agentsvc.CodeTooLarge:        {ResourceExhausted, 413, rpcInternal, "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", -32000, "rate_limit_error", ""},
 	CodeBodyTooLarge:             {ResourceExhausted, 413, rpcInvalidRequest, "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", rpcInvalidRequest, "rate_limit_error", ""},
+	codeHeadersTooLarge:          {ResourceExhausted, 431, rpcInvalidRequest, "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", rpcInvalidRequest, "rate_limit_error", ""},
 	agentsvc.CodeUnavailable:     {Unavailable, 503, rpcInternal, "UNAVAILABLE", "UNAVAILABLE", -32000, "server_error", ""},
 	codeInternal:                 {Internal, 500, rpcInternal, "INTERNAL_ERROR", "INTERNAL", rpcInternal, "server_error", ""},
 }

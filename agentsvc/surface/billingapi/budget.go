@@ -96,12 +96,7 @@ type thresholdBody struct {
 
 // newBalanceBody returns a balance; lists are never null.
 func newBalanceBody(b budget.Balance) balanceBody {
-	decimal := func(n int64) string {
-		if b.Unit != budget.InMoney {
-			return ""
-		}
-		return formatDecimal(n)
-	}
+	decimal := b.Unit.FormatDecimal
 	passed := []thresholdBody{}
 	for _, p := range b.PassedThresholds {
 		passed = append(passed, thresholdBody{p.Threshold, encode.FormatOptionalTime(p.At), p.Committed, p.Amount, decimal(p.Committed), decimal(p.Amount)})
@@ -114,12 +109,8 @@ func newBalanceBody(b budget.Balance) balanceBody {
 
 // newBudgetBody returns the settings of a budget. decodeBudgetUpdate decodes a change over it.
 func newBudgetBody(b budget.Budget) budgetBody {
-	decimal := ""
-	if b.Unit == budget.InMoney {
-		decimal = formatDecimal(b.Amount)
-	}
 	return budgetBody{
-		b.Name, scopeBody(b.Scope), b.Unit, &b.Amount, decimal, b.Currency, string(b.Window), b.Zone, b.Hard, b.OnExhausted, append([]int{}, b.Thresholds...),
+		b.Name, scopeBody(b.Scope), b.Unit, &b.Amount, b.Unit.FormatDecimal(b.Amount), b.Currency, string(b.Window), b.Zone, b.Hard, b.OnExhausted, append([]int{}, b.Thresholds...),
 	}
 }
 
@@ -168,7 +159,7 @@ func (h budgetHandler) addBudget(ctx context.Context, o *mutation.Request) (muta
 		return mutation.Result{}, err
 	}
 	made, err := h.billing.Budgets.AddBudget(ctx, o.Actor, app, b)
-	return mutation.Result{Status: http.StatusCreated, Body: newBalanceBody(made), AppID: app.ID}, err
+	return mutation.Result{Status: http.StatusCreated, Body: newBalanceBody(made), AppID: app.ID, CreatedID: made.Name}, err
 }
 
 // updateBudget changes a budget. The body is decoded inside the transaction that has locked the budget's row, so
@@ -222,6 +213,29 @@ func (h budgetHandler) handleListBudgets(w http.ResponseWriter, r *http.Request)
 // handleListAppBudgets answers an app with its own budgets.
 func (h budgetHandler) handleListAppBudgets(w http.ResponseWriter, r *http.Request) error {
 	return h.writeBudgets(w, r, surface.RequestOf(r).App.ID)
+}
+
+// handleGetBudget answers an operator with a budget of an app, or of the platform.
+func (h budgetHandler) handleGetBudget(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.loadBudgetApp(r.Context(), surface.PathParam(r, "app"))
+	if err != nil {
+		return err
+	}
+	return h.writeBudget(w, r, app.ID)
+}
+
+// handleGetAppBudget answers an app with one of its budgets.
+func (h budgetHandler) handleGetAppBudget(w http.ResponseWriter, r *http.Request) error {
+	return h.writeBudget(w, r, surface.RequestOf(r).App.ID)
+}
+
+// writeBudget answers with the budget of the path and its balance; app "" = one of the platform.
+func (h budgetHandler) writeBudget(w http.ResponseWriter, r *http.Request, app db.ID) error {
+	found, err := h.billing.Budgets.FindBudget(r.Context(), app, surface.PathParam(r, "budget"))
+	if err != nil {
+		return err
+	}
+	return response.WriteJSON(w, http.StatusOK, newBalanceBody(found))
 }
 
 // writeBudgets answers with the budgets of an app and their balances; "" = those of the platform.

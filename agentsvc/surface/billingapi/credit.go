@@ -3,6 +3,7 @@ package billingapi
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -72,8 +73,8 @@ type (
 		Balances        map[string]map[ledger.Account]amount.Money `json:"balances"` // by currency, then by account
 		BalancesDecimal map[string]map[ledger.Account]string       `json:"balances_decimal"`
 		Entries         []ledgerEntryBody                          `json:"entries"`
-		// Before is the query parameter before of the next page, 0 = this is the last one.
-		Before int64 `json:"next_before,omitempty"`
+		// NextPageToken is the id of the last entry of the page, "" = this is the last page.
+		NextPageToken string `json:"next_page_token"`
 	}
 )
 
@@ -108,7 +109,7 @@ func (h creditHandler) addCredit(ctx context.Context, o *mutation.Request) (muta
 		return mutation.Result{}, err
 	}
 	c, err := h.billing.Invoices.AddCredit(ctx, o.Actor, app, invoice.Credit{Amount: amount.Money(n), Currency: b.Currency, Expires: expires, Note: b.Note, Key: key})
-	return mutation.Result{Status: http.StatusCreated, Body: newCreditBody(c), AppID: app.ID}, err
+	return mutation.Result{Status: http.StatusCreated, Body: newCreditBody(c), AppID: app.ID, CreatedID: c.ID}, err
 }
 
 // handleListCredits answers with the credits of an app in the order in which invoices use them.
@@ -128,6 +129,23 @@ func (h creditHandler) handleListCredits(w http.ResponseWriter, r *http.Request)
 	return response.WriteJSON(w, http.StatusOK, map[string]any{"credits": out})
 }
 
+// handleGetCredit answers with a credit of an app.
+func (h creditHandler) handleGetCredit(w http.ResponseWriter, r *http.Request) error {
+	app, err := h.loadBilledApp(r.Context(), surface.PathParam(r, "app"))
+	if err != nil {
+		return err
+	}
+	list, err := h.billing.Invoices.ListCredits(r.Context(), app)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(list, func(c invoice.Credit) bool { return c.ID == surface.PathParam(r, "credit") })
+	if i < 0 {
+		return agentsvc.NewError(agentsvc.CodeNotFound, "no such credit")
+	}
+	return response.WriteJSON(w, http.StatusOK, newCreditBody(list[i]))
+}
+
 // revokeCredit closes a credit with what is left of it.
 func (h creditHandler) revokeCredit(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
 	app, err := h.loadBilledApp(ctx, o.AppName())
@@ -144,9 +162,9 @@ func (h ledgerHandler) handleLedger(w http.ResponseWriter, r *http.Request) erro
 		return err
 	}
 	var before int64
-	if text := r.URL.Query().Get("before"); text != "" {
-		if before, err = strconv.ParseInt(text, 10, 64); err != nil || before < 1 {
-			return agentsvc.NewInvalidError("before", "must be the id of an entry")
+	if token := r.URL.Query().Get("page_token"); token != "" {
+		if before, err = strconv.ParseInt(token, 10, 64); err != nil || before < 1 {
+			return agentsvc.NewInvalidError("page_token", "is not a token of this list")
 		}
 	}
 	app, err := h.loadBilledApp(r.Context(), surface.PathParam(r, "app"))
@@ -177,7 +195,7 @@ func (h ledgerHandler) handleLedger(w http.ResponseWriter, r *http.Request) erro
 	}
 	// Entry 1 is the oldest that can exist, so a page that ends with it is the last one.
 	if n := len(entries); n == size && entries[n-1].ID > 1 {
-		out.Before = entries[n-1].ID
+		out.NextPageToken = strconv.FormatInt(entries[n-1].ID, 10)
 	}
 	return response.WriteJSON(w, http.StatusOK, out)
 }

@@ -154,7 +154,7 @@ func (h invoiceHandler) handleListAppInvoices(w http.ResponseWriter, r *http.Req
 	return response.WriteJSON(w, http.StatusOK, invoiceList{list})
 }
 
-// handleGetInvoice answers an operator with one invoice, in JSON, CSV or HTML.
+// handleGetInvoice answers an operator with one invoice, in JSON, CSV, HTML or plain text.
 func (h invoiceHandler) handleGetInvoice(w http.ResponseWriter, r *http.Request) error {
 	app, err := h.loadBilledApp(r.Context(), surface.PathParam(r, "app"))
 	if err != nil {
@@ -212,7 +212,7 @@ func (h invoiceHandler) changeInvoice(ctx context.Context, o *mutation.Request, 
 }
 
 // invoiceMediaTypes maps the suffix of an invoice's path to its media type.
-var invoiceMediaTypes = map[string]string{".json": "application/json", ".csv": "text/csv", ".html": "text/html"}
+var invoiceMediaTypes = map[string]string{".json": "application/json", ".csv": "text/csv", ".html": "text/html", ".txt": "text/plain"}
 
 // negotiateInvoice returns the ID and the media type of the requested invoice: the suffix of the path decides, else
 // the first known media type in Accept, else JSON. Quality values in Accept are ignored.
@@ -235,8 +235,8 @@ func negotiateInvoice(r *http.Request) (id, mediaType string) {
 	return id, invoiceMediaTypes[".json"]
 }
 
-// writeInvoice writes an invoice. CSV and HTML are rendered into memory first, so that a failure is still an HTTP
-// error. The Content-Security-Policy keeps text from customers in the HTML from loading or running anything.
+// writeInvoice writes an invoice. Forms other than JSON are rendered into memory first, so that a failure is still an
+// HTTP error. The Content-Security-Policy keeps text from customers in the HTML from loading or running anything.
 func writeInvoice(w http.ResponseWriter, inv invoice.Invoice, mediaType string) error {
 	// Without a suffix in the path the representation depends on Accept.
 	w.Header().Add("Vary", "Accept")
@@ -252,6 +252,10 @@ func writeInvoice(w http.ResponseWriter, inv invoice.Invoice, mediaType string) 
 			return err
 		}
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+	case invoiceMediaTypes[".txt"]:
+		if err := inv.WriteText(&b); err != nil {
+			return err
+		}
 	default:
 		return response.WriteJSON(w, http.StatusOK, inv)
 	}

@@ -9,9 +9,6 @@ import (
 // currency, as text.
 const decimalSuffix = "_decimal"
 
-// formatDecimal returns an amount in nano-units as the text of a decimal member.
-func formatDecimal(n int64) string { return amount.Money(n).Decimal() }
-
 // mergeAmount returns the amount of a request that may name it in nano-units, as a decimal or both ways. A body that was
 // read and changed in one of the two is an error.
 func mergeAmount(field string, nano int64, decimal string) (int64, error) {

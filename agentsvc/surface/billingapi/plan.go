@@ -2,9 +2,9 @@ package billingapi
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"stoa/agentsvc"
@@ -56,11 +56,23 @@ type overageBody struct {
 	Decimal string `json:"amount_decimal,omitempty"`
 }
 
-// taxBody is a tax; Percent is a number or its text, such as 19 or 8.875.
+// taxBody is a tax.
 type taxBody struct {
-	Name    string      `json:"name"`
-	Percent json.Number `json:"percent"`
+	Name    string     `json:"name"`
+	Percent percentage `json:"percent"`
 }
+
+// percentage is a number or its text, such as 19 or 8.875. [amount.ParsePercent] checks it: its error names the field.
+type percentage string
+
+// UnmarshalJSON keeps the text of a number, or of a string.
+func (p *percentage) UnmarshalJSON(b []byte) error {
+	*p = percentage(strings.Trim(string(b), `"`))
+	return nil
+}
+
+// MarshalJSON encodes p, which is a percentage of the domain, as a number.
+func (p percentage) MarshalJSON() ([]byte, error) { return []byte(p), nil }
 
 // retentionBody holds Go durations such as "720h"; "" = the plan does not limit it.
 type retentionBody struct {
@@ -96,7 +108,7 @@ func decodePlan(o *mutation.Request) (price.Plan, error) {
 	}
 	p.BaseFee = amount.Money(fee)
 	for i, tax := range b.Taxes {
-		rate, err := amount.ParsePercent(tax.Percent.String())
+		rate, err := amount.ParsePercent(string(tax.Percent))
 		if err != nil {
 			return p, agentsvc.NewInvalidError(fmt.Sprintf("taxes[%d].percent", i), "%v", err)
 		}
@@ -126,7 +138,7 @@ func (h planHandler) addPlan(ctx context.Context, o *mutation.Request) (mutation
 	if err == nil {
 		p, err = h.billing.Prices.AddPlan(ctx, o.Actor, p)
 	}
-	return mutation.Result{Status: http.StatusCreated, Body: newPlanBody(p)}, err
+	return mutation.Result{Status: http.StatusCreated, Body: newPlanBody(p), CreatedID: p.Name}, err
 }
 
 // updatePlan replaces all terms of a plan, for every app that is on it. The name cannot change.
@@ -172,7 +184,7 @@ func newPlanBody(p price.Plan) planBody {
 	b := planBody{
 		Name: p.Name, Currency: p.Currency, Timezone: p.Timezone, BaseFee: int64(p.BaseFee), BaseFeeDecimal: p.BaseFee.Decimal(), Taxes: []taxBody{},
 		Included: p.Included, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth,
-		Weight: p.Weight, AllowedModels: p.AllowedModels, CreatedAt: encode.FormatOptionalTime(p.CreatedAt), UpdatedAt: encode.FormatOptionalTime(p.UpdatedAt),
+		Weight: p.Weight, AllowedModels: append([]string{}, p.AllowedModels...), CreatedAt: encode.FormatOptionalTime(p.CreatedAt), UpdatedAt: encode.FormatOptionalTime(p.UpdatedAt),
 	}
 	if p.Overage != nil {
 		b.Overage = make(map[string]overageBody, len(p.Overage))
@@ -181,7 +193,7 @@ func newPlanBody(p price.Plan) planBody {
 		b.Overage[meter] = overageBody{v.Per, int64(v.Amount), v.Amount.Decimal()}
 	}
 	for _, tax := range p.Taxes {
-		b.Taxes = append(b.Taxes, taxBody{tax.Name, json.Number(tax.Rate.Percent())})
+		b.Taxes = append(b.Taxes, taxBody{tax.Name, percentage(tax.Rate.Percent())})
 	}
 	if r := p.Retention; r != (price.Retention{}) {
 		b.Retention = &retentionBody{formatDuration(r.Tasks), formatDuration(r.Events), formatDuration(r.Sessions)}

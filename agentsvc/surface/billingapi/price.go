@@ -65,7 +65,7 @@ func (h priceHandler) addPrice(ctx context.Context, o *mutation.Request) (mutati
 		})
 	}
 	p, err = h.billing.Prices.AddVersion(ctx, o.Actor, p)
-	return mutation.Result{Status: http.StatusCreated, Body: newPriceBody(p)}, err
+	return mutation.Result{Status: http.StatusCreated, Body: newPriceBody(p), CreatedID: p.Version}, err
 }
 
 // handleListPrices answers with all versions of the price book.
@@ -97,7 +97,7 @@ func (h priceHandler) deletePrice(ctx context.Context, o *mutation.Request) (mut
 
 // newPriceBody returns a version as responses show it.
 func newPriceBody(p price.Version) priceBody {
-	b := priceBody{Version: p.Version, Currency: p.Currency, Effective: encode.FormatTime(p.Effective), CreatedAt: encode.FormatOptionalTime(p.CreatedAt)}
+	b := priceBody{Version: p.Version, Currency: p.Currency, Effective: encode.FormatTime(p.Effective), Items: []priceItemBody{}, CreatedAt: encode.FormatOptionalTime(p.CreatedAt)}
 	for _, it := range p.Items {
 		b.Items = append(b.Items, priceItemBody{it.Kind, it.Meter, it.Provider, it.Model, it.Per, int64(it.Amount), it.Amount.Decimal()})
 	}

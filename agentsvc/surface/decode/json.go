@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -35,7 +34,7 @@ func JSON(body []byte, v any, strict bool) error {
 	case errors.As(err, &own):
 		return err
 	case errors.As(err, &wrong):
-		return agentsvc.NewInvalidError(locateTypeError(body, wrong), "a JSON %s is not allowed here", wrong.Value)
+		return agentsvc.NewInvalidError(locateTypeError(body, wrong), "must be %s, not a JSON %s", describeType(wrong.Type), wrong.Value)
 	case errors.As(err, &syntax):
 		return agentsvc.NewInvalidError("", "not JSON at byte %d: %s", syntax.Offset, syntax.Error())
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -45,6 +44,25 @@ func JSON(body []byte, v any, strict bool) error {
 		return newUnknownFieldError(body, v, strings.TrimSuffix(name, `"`))
 	}
 	return agentsvc.NewInvalidError("", "%s", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// describeType returns the JSON that a type is decoded from, in words.
+func describeType(t reflect.Type) string {
+	switch kind := t.Kind(); {
+	case kind == reflect.String:
+		return "a text in quotes"
+	case kind == reflect.Bool:
+		return "true or false"
+	case kind == reflect.Float32 || kind == reflect.Float64:
+		return "a number"
+	case kind >= reflect.Int && kind <= reflect.Uintptr:
+		return "a whole number"
+	case kind == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
+		return "a text in base64"
+	case kind == reflect.Slice || kind == reflect.Array:
+		return "a list"
+	}
+	return "an object"
 }
 
 // validUTF8Prefix returns how many bytes at the beginning of b are valid UTF-8.
@@ -60,7 +78,7 @@ func validUTF8Prefix(b []byte) (n int) {
 }
 
 // unmarshalBody decodes body into v with [json.Unmarshal], or if strict is set with a [json.Decoder] that refuses
-// unknown members. The decoder copies body into a buffer of its own; a large body is therefore checked by unknownMember
+// unknown members. The decoder copies body into a buffer of its own; a large body is therefore checked by CheckMembers
 // instead.
 func unmarshalBody(body []byte, v any, strict bool) error {
 	if !strict {
@@ -76,10 +94,10 @@ func unmarshalBody(body []byte, v any, strict bool) error {
 		}
 		return err
 	}
-	// Large bodies are messages, whose strictly decoded types are flat enough for unknownMember.
+	// Large bodies are messages, whose strictly decoded types are flat enough for CheckMembers.
 	if len(body) > maxReread {
-		if name := unknownMember(body, v); name != "" {
-			return fmt.Errorf("json: unknown field %q", name)
+		if err := CheckMembers(body, v); err != nil {
+			return err
 		}
 		return unmarshalBody(body, v, false)
 	}
@@ -92,23 +110,6 @@ func unmarshalBody(body []byte, v any, strict bool) error {
 		}
 	}
 	return err
-}
-
-// unknownMember returns the name of a member of the object in body that the struct which v points to does not have, ""
-// if it has all of them. It does not look into members.
-func unknownMember(body []byte, v any) string {
-	var members map[string]AliasedJSON
-	if json.Unmarshal(body, &members) != nil {
-		return "" // the caller's json.Unmarshal will fail as well
-	}
-	for _, f := range reflect.VisibleFields(reflect.TypeOf(v).Elem()) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		delete(members, name)
-	}
-	for name := range members {
-		return name
-	}
-	return ""
 }
 
 // newTrailingDataError returns the error for a body with more than one JSON value.

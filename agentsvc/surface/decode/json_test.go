@@ -28,10 +28,10 @@ func TestDecodeJSON(t *testing.T) {
 		{"unknown member", `{"b": 1}`, "b: is not a known field", true},
 		{"misspelt", `{"itms": []}`, `itms: is not a known field (did you mean "items"?)`, true},
 		{"misspelt below", `{"items": [{}, {"inner": {"x": {"n": 1}, "y": {"nn": 1}}}]}`, `items[1].inner.y.nn: is not a known field`, true},
-		{"type below", `{"a": {"n": 1}, "items": [{"amount": 7}, {"amount": 1.5}]}`, "items[1].amount: a JSON number 1.5 is not allowed here", true},
-		{"type of an item", `{"items": [{"amount": 7}, []]}`, "items[1]: a JSON array is not allowed here", true},
-		{"type", `{"a": {"n": "x"}}`, "a.n: a JSON string is not allowed here", true},
-		{"type of what structs share", `{"page": "x"}`, "page: a JSON string is not allowed here", true},
+		{"type below", `{"a": {"n": 1}, "items": [{"amount": 7}, {"amount": 1.5}]}`, "items[1].amount: must be a whole number, not a JSON number 1.5", true},
+		{"type of an item", `{"items": [{"amount": 7}, []]}`, "items[1]: must be an object, not a JSON array", true},
+		{"type", `{"a": {"n": "x"}}`, "a.n: must be a whole number, not a JSON string", true},
+		{"type of what structs share", `{"page": "x"}`, "page: must be a whole number, not a JSON string", true},
 		{"syntax", `{"a" 1}`, "not JSON at byte 6: invalid character '1' after object key", true},
 		{"cut off", `{"a": {`, "the JSON ends too early", true},
 		{"empty", ``, "the JSON ends too early", true},
@@ -50,5 +50,36 @@ func TestDecodeJSON(t *testing.T) {
 				t.Errorf("DecodeJSON = %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestCheckMembers(t *testing.T) {
+	t.Parallel()
+	type setting struct {
+		Blocking bool `json:"blocking"`
+	}
+	type shared struct {
+		Tenant string `json:"tenant"`
+	}
+	type params struct {
+		shared
+		Message map[string]any `json:"message"`
+		Setting *setting       `json:"configuration"`
+	}
+	for object, want := range map[string]string{
+		`{"tenant": "a", "message": {"any": 1}, "configuration": {"blocking": true}}`: "",
+		`{}`: "", `{"configuration": null}`: "", `[1]`: "", `{`: "",
+		`{"mesage": {}}`:                        `mesage: is not a known field (did you mean "message"?)`,
+		`{"xyz": 1}`:                            "xyz: is not a known field",
+		`{"configuration": {"blokcing": 1}}`:    `configuration.blokcing: is not a known field (did you mean "blocking"?)`,
+		`{"configuration": {"Blocking": true}}`: `configuration.Blocking: is not a known field (did you mean "blocking"?)`,
+	} {
+		got := ""
+		if err := CheckMembers([]byte(object), &params{}, "configuration"); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", object, got, want)
+		}
 	}
 }

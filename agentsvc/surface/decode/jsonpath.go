@@ -9,9 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"stoa/agentsvc"
-	"stoa/agentsvc/config/document"
 )
 
 // maxReread is the size of the largest document, in bytes, that is read a second time to find out where it is wrong.
@@ -115,10 +112,7 @@ func newUnknownFieldError(body []byte, v any, name string) error {
 			at, known = found, names
 		}
 	}
-	if meant := document.SuggestWord(name, known); meant != "" {
-		return agentsvc.NewInvalidError(at, "is not a known field (did you mean %q?)", meant)
-	}
-	return agentsvc.NewInvalidError(at, "is not a known field")
+	return newUnknownMemberError(at, name, known)
 }
 
 // unmarshalerType is the interface of types that decode themselves.
@@ -137,11 +131,7 @@ func findUnknownField(t reflect.Type, x any, path, name string) (string, []strin
 	inside := map[string]reflect.Type{}
 	switch t.Kind() {
 	case reflect.Struct:
-		for _, f := range reflect.VisibleFields(t) {
-			if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key != "" && key != "-" {
-				inside[key] = f.Type
-			}
-		}
+		inside = jsonFields(t)
 	case reflect.Map, reflect.Slice, reflect.Array:
 	default:
 		return "", nil

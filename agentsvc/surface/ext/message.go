@@ -61,10 +61,10 @@ func refusePush(_ http.ResponseWriter, r *http.Request, _ *jsonrpc.Call) error {
 	return cmp.Or(surface.RequestOf(r).AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent")), apierror.ErrNoPush)
 }
 
-// decodeParams decodes the params of a call into params. tenant must point into params; after decoding, what it
+// decodeParams decodes the params of a call into params, in which unknown names are errors, except in a message. tenant must point into params; after decoding, what it
 // names must be the caller's app or the agent of the path.
 func decodeParams(r *http.Request, rpc *jsonrpc.Call, params any, tenant *string) error {
-	if err := rpc.DecodeParams(params); err != nil {
+	if err := rpc.DecodeKnownParams(params, "configuration"); err != nil {
 		return err
 	}
 	return surface.RequestOf(r).CheckTenant(*tenant, surface.PathParam(r, "agent"))

@@ -15,7 +15,7 @@ import (
 // operator's credential; [Options].MetricsToken protects it, if set.
 func newMetricsRoute(o Options) surface.Route {
 	return surface.Route{
-		Method: http.MethodGet, Pattern: cmp.Or(o.MetricsPath, "/metrics"), Kind: surface.Open,
+		Method: http.MethodGet, Pattern: cmp.Or(o.MetricsPath, "/metrics"), Kind: surface.Open, AnyQuery: true, // such as name[] of Prometheus
 		Serve: func(w http.ResponseWriter, r *http.Request) error {
 			if !HasMetricsToken(r, o.MetricsToken) {
 				return authz.ErrUnauthenticated

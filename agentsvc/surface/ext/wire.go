@@ -21,7 +21,9 @@ type (
 			HistoryLength      *int  `json:"history_length"`
 			HistoryLengthCamel *int  `json:"historyLength"`
 			decode.PushConfig
+			ignoredConfiguration
 		} `json:"configuration"`
+		ignoredParams
 	}
 	// message is a message as clients send it. A missing role means the user.
 	message struct {
@@ -56,6 +58,7 @@ type (
 		HistoryLength      *int   `json:"history_length"`
 		HistoryLengthCamel *int   `json:"historyLength"`
 		After              *int64 `json:"after"`
+		ignoredParams
 	}
 	// cancelBody is the optional body of a tool call's cancellation.
 	cancelBody struct {
@@ -70,6 +73,16 @@ type (
 		PageToken        string `json:"page_token"`
 		HistoryLength    *int   `json:"history_length"`
 		IncludeArtifacts bool   `json:"include_artifacts"`
+		ignoredParams
+	}
+	// ignoredParams and ignoredConfiguration are what A2A allows clients to send and nothing here reads. All other unknown
+	// params are refused.
+	ignoredParams struct {
+		Metadata json.RawMessage `json:"metadata"`
+	}
+	ignoredConfiguration struct {
+		AcceptedOutputModes      json.RawMessage `json:"accepted_output_modes"`
+		AcceptedOutputModesCamel json.RawMessage `json:"acceptedOutputModes"`
 	}
 )
 

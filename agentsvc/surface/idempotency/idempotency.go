@@ -59,11 +59,16 @@ func (s *Store) Execute(w http.ResponseWriter, r *http.Request, req Request, app
 // writeReplay writes a stored response and marks it with Idempotent-Replayed.
 func writeReplay(w http.ResponseWriter, known *Response) error {
 	w.Header().Set("Idempotent-Replayed", "true")
+	for name, value := range map[string]string{"Location": known.Location, "ETag": known.ETag} {
+		if value != "" {
+			w.Header().Set(name, value)
+		}
+	}
 	if len(known.Body) == 0 {
 		w.WriteHeader(known.Status)
 		return nil
 	}
-	return response.WriteJSON(w, known.Status, json.RawMessage(known.Body))
+	return response.WriteJSON(w, known.Status, known.Body)
 }
 
 // recorder passes a response on to the client and keeps a copy of it.
@@ -108,7 +113,7 @@ func unwrapRecorder(w http.ResponseWriter) *recorder {
 
 // WriteHeader records the status and passes it on.
 func (r *recorder) WriteHeader(status int) {
-	r.recorded.Status = status
+	r.recorded.Status, r.recorded.Location, r.recorded.ETag = status, r.Header().Get("Location"), r.Header().Get("ETag")
 	r.ResponseWriter.WriteHeader(status)
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -72,11 +73,17 @@ func CheckKey(key string) error {
 }
 
 // Response is the response to a request. The caller removes secrets from it before it is stored.
+//
+// The fields that JSON has are stored as one text.
 type Response struct {
-	Status int
-	Body   []byte
+	Status int `json:"-"`
 	// App is the app that the response is about, "" if none; the response is deleted with it.
-	App db.ID
+	App db.ID `json:"-"`
+	// Location and ETag are the headers of these names, "" = none.
+	Location string `json:"location,omitempty"`
+	ETag     string `json:"etag,omitempty"`
+	// Body is JSON, empty if the response has none.
+	Body json.RawMessage `json:"body,omitempty"`
 }
 
 // Claim is the right to carry out a request. Exactly one of StoreResponse and ReleaseKey must be called.
@@ -136,14 +143,21 @@ func (c *Claim) claimKey(ctx context.Context, tx *db.Tx, request string) (*Respo
 	case response.Status == 0:
 		return nil, ErrInProgress
 	}
-	response.Body, response.App = []byte(body), db.ID(app)
+	response.App = db.ID(app)
+	if err := json.Unmarshal([]byte(body), &response); err != nil {
+		return nil, fmt.Errorf("decode a stored response: %w", err)
+	}
 	return &response, nil
 }
 
 // StoreResponse stores the response, for repetitions of the request, and ends the claim.
 func (c *Claim) StoreResponse(ctx context.Context, a Response) error {
+	content, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("encode the response of an idempotent call: %w", err)
+	}
 	return c.endClaim(ctx, `UPDATE admin_call SET status = $4, body = $5, app_id = $6 WHERE actor = $1 AND key = $2 AND claim = $3`,
-		a.Status, string(a.Body), string(a.App))
+		a.Status, string(content), string(a.App))
 }
 
 // ReleaseKey deletes the key and ends the claim: the request had no effect and may be tried again.

@@ -54,7 +54,7 @@ func TestClaim(t *testing.T) {
 				agentsvctest.CheckError(t, err, agentsvc.ErrKeyReused)
 			})
 		}
-		want := idempotency.Response{Status: 201, Body: []byte(`{"name":"a"}`), App: "id"}
+		want := idempotency.Response{Status: 201, Location: "/admin/apps/a", ETag: `"1"`, Body: []byte(`{"name":"a"}`), App: "id"}
 		if err := claim.StoreResponse(t.Context(), want); err != nil {
 			t.Fatal(err)
 		}

@@ -84,6 +84,14 @@ func (c *Call) DecodeParams(v any) error {
 	return decode.JSON(params, v, false)
 }
 
+// DecodeKnownParams is [Call.DecodeParams] for a method whose unknown params are errors, see [decode.CheckMembers].
+func (c *Call) DecodeKnownParams(v any, nested ...string) error {
+	if err := decode.CheckMembers(c.Params, v, nested...); err != nil {
+		return err
+	}
+	return c.DecodeParams(v)
+}
+
 // EncodeError returns the response with err, for streams, whose events are responses.
 func (c *Call) EncodeError(err error) any {
 	return c.newFaultResponse(apierror.NewFault(surface.RequestID(c.r), err))

@@ -36,7 +36,7 @@ type Options struct {
 func Routes(o Options) []surface.Route {
 	c := handler{blockFor: cmp.Or(o.BlockFor, 5*time.Minute)}
 	return []surface.Route{{
-		Method: http.MethodPost, Pattern: "/mcp/{agent}", Kind: surface.Tenant, LargeBody: true, NoDeadline: true, Serve: c.handleRequest,
+		Method: http.MethodPost, Pattern: "/mcp/{agent}", Kind: surface.Tenant, LargeBody: true, NoDeadline: true, AnyQuery: true, Serve: c.handleRequest,
 		RequestHeaders: []string{versionHeader, methodHeader, nameHeader, sessionHeader}, ResponseHeaders: []string{sessionHeader},
 	}}
 }

@@ -64,6 +64,9 @@ type Result struct {
 	// none.
 	AppID db.ID
 	Tag   string // sent as ETag; "" = no ETag
+	// CreatedID is what names the resource that was created below the path of the request; it is sent as Location. "" =
+	// none was.
+	CreatedID string
 }
 
 // NewHandler returns the HTTP handler of a mutation. The route must be of kind Admin and Idempotent:
@@ -102,6 +105,9 @@ func NewGuardedHandler(do func(ctx context.Context, o *Request) (Result, error))
 		// Set before the response is written: the recorder stores the response when the handler returns.
 		if err := idempotency.SetReplay(w, out.ReplayBody, out.AppID); err != nil {
 			return err
+		}
+		if out.CreatedID != "" {
+			w.Header().Set("Location", surface.CreatedPath(r, out.CreatedID))
 		}
 		return out.WriteResult(w)
 	}

@@ -45,7 +45,7 @@ var (
 func Routes(o Options) []surface.Route {
 	c := handler{blockFor: cmp.Or(o.BlockFor, 5*time.Minute)}
 	of := func(method, path string, serve surface.Handler) surface.Route {
-		return surface.Route{Method: method, Pattern: "/openai/v1" + path, Kind: surface.Tenant, EncodeError: encodeError, Serve: serve, RequestHeaders: requestHeaders, ResponseHeaders: responseHeaders}
+		return surface.Route{Method: method, Pattern: "/openai/v1" + path, Kind: surface.Tenant, AnyQuery: true, EncodeError: encodeError, Serve: serve, RequestHeaders: requestHeaders, ResponseHeaders: responseHeaders}
 	}
 	chat := of(http.MethodPost, "/chat/completions", c.handleChat)
 	// An answer lasts as long as its task.
@@ -53,7 +53,7 @@ func Routes(o Options) []surface.Route {
 	create := of(http.MethodPost, "/responses", c.handleCreateResponse)
 	create.LargeBody, create.NoDeadline = true, true
 	get, cancel := of(http.MethodGet, "/responses/{response}", handleGetResponse), of(http.MethodPost, "/responses/{response}/cancel", handleCancelResponse)
-	get.Query, cancel.Query = []string{}, []string{}
+	get.AnyQuery, cancel.AnyQuery = false, false
 	list, one := of(http.MethodGet, "/models", handleListModels), of(http.MethodGet, "/models/{agent}", handleGetModel)
 	// Discovery: no credential is needed, the visibility of an agent decides.
 	list.Discovery, one.Discovery = true, true

@@ -1,16 +1,16 @@
 // Package openapi builds the OpenAPI document (version 3.1) of the server and serves it at [Path]. Paths, security,
-// path parameters and idempotency follow from the table of routes, so they cannot differ from it. descriptions.json
-// holds what that table does not contain: summaries, query parameters and the schemas of bodies, by method and
-// pattern. A test compares both, so a new route must be described there.
+// parameters of path and query, idempotency, the media type of errors and most of their statuses follow from the table
+// of routes, so they cannot differ from it. descriptions.json holds what that table does not contain: summaries, headers
+// and the schemas of bodies, by method and pattern. Tests send requests to every route and compare what it accepts and
+// answers with the document, so a new route must be described there.
 package openapi
 
 import (
+	"bytes"
 	_ "embed"
 	"encoding/json"
 	"net/http"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"stoa/agentsvc/surface"
@@ -44,33 +44,46 @@ var descriptionsJSON []byte
 type descriptions struct {
 	Operations map[string]description `json:"operations"` // by "METHOD pattern"
 	Parameters map[string]string      `json:"parameters"` // descriptions of parameters and headers, by name
+	// ParameterTypes are the types of parameters that are not strings, by name.
+	ParameterTypes map[string]string `json:"parameter_types"`
 	// Schemas are copied unchanged into components/schemas of the document.
 	Schemas map[string]json.RawMessage `json:"schemas"`
 }
 
-// description is one operation. Answer, Body and Refused are names in Schemas, "" = none.
+// description is one operation: what the table of routes does not contain. Answer, Body, Error and Refused are names in
+// Schemas, "" = none.
 type description struct {
 	Tag     string `json:"tag"`
 	Summary string `json:"summary"`
 	// Answer is the schema of the response under Status (0 = 200) and the statuses of Also.
 	Answer string `json:"answer"`
-	// Refused is the schema of 400 and 404 where it is not the common one.
-	Refused string `json:"refused"`
-	Body    string `json:"body"`
-	// BodyKind is a media type, other than JSON, that the body may have.
-	BodyKind string   `json:"body_kind"`
-	Query    []string `json:"query"`
-	Headers  []string `json:"headers"`
-	Status   int      `json:"status"`
-	Also     []int    `json:"also"`
+	// Media is the media type of Answer where it is not that of the protocol.
+	Media  string `json:"media"`
+	Status int    `json:"status"`
+	Also   []int  `json:"also"`
 	// Empty is the status of the response to a JSON-RPC notification, 0 = the operation has none.
 	Empty int `json:"empty"`
-	// Kind is the media type of a response that is not JSON, or of a stream that the response may be instead.
-	Kind string `json:"kind"`
+	// Kinds are the other media types that the response may have: of texts, or of a stream.
+	Kinds []string `json:"kinds"`
+	Body  string   `json:"body"`
+	// BodyKinds are the other media types that the body may have.
+	BodyKinds    []string `json:"body_kinds"`
+	BodyOptional bool     `json:"body_optional"`
+	// Headers are those that the operation reads, AnswerHeaders those that it sets, besides what follows from the route.
+	Headers       []string `json:"headers"`
+	AnswerHeaders []string `json:"answer_headers"`
+	// Error is the schema of errors, "" = Error.
+	Error string `json:"error"`
+	// Errors are the statuses of errors besides those that follow from the route.
+	Errors []int `json:"errors"`
+	// Refused is the schema of 400 and 404 where it is not Error.
+	Refused string `json:"refused"`
 }
 
 func readDescriptions() (d descriptions, err error) {
-	err = json.Unmarshal(descriptionsJSON, &d)
+	r := json.NewDecoder(bytes.NewReader(descriptionsJSON))
+	r.DisallowUnknownFields()
+	err = r.Decode(&d)
 	return d, err
 }
 
@@ -85,145 +98,35 @@ func BuildDocument(version string, routes []surface.Route) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	b := builder{descriptions: d, responses: jsonObject{}, headers: jsonObject{}}
 	paths := jsonObject{}
 	for _, r := range routes {
 		key := r.Method + " " + r.Pattern
-		operationDescription, ok := d.Operations[key]
+		described, ok := d.Operations[key]
 		if !ok {
-			operationDescription = description{Tag: "other", Summary: key}
+			described = description{Tag: "other", Summary: key}
 		}
 		at, _ := paths[r.Pattern].(jsonObject)
 		if at == nil {
 			at = jsonObject{}
 			paths[r.Pattern] = at
 		}
-		at[strings.ToLower(r.Method)] = d.newOperation(r, operationDescription)
+		at[strings.ToLower(r.Method)] = b.newOperation(operation{r, described})
 	}
 	return json.Marshal(jsonObject{
 		"openapi": "3.1.0",
 		"info": jsonObject{
 			"title": "Stoa", "version": version,
-			"description": "Agents for many tenants. What is not below /admin answers below /apps/{app} as well, where the app must be the credential's.",
+			"description": "Agents for many tenants. The operations of apps answer below /apps/{app} as well. What answers GET answers HEAD as well.",
 		},
 		"servers": []any{jsonObject{"url": "/"}},
 		"paths":   paths,
 		"components": jsonObject{
-			"schemas": d.Schemas,
+			"schemas": d.Schemas, "responses": b.responses, "headers": b.headers,
 			"securitySchemes": jsonObject{
 				"bearer": jsonObject{"type": "http", "scheme": "bearer", "description": "A token or an API key of the app."},
 				"admin":  jsonObject{"type": "http", "scheme": "bearer", "description": "The admin secret or a token of the platform's operator."},
 			},
 		},
 	})
-}
-
-// pathParameter matches a parameter of a route's pattern.
-var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
-
-// newOperation returns the Operation Object of a route.
-func (d descriptions) newOperation(r surface.Route, operationDescription description) jsonObject {
-	op := jsonObject{"operationId": operationID(r), "summary": operationDescription.Summary, "tags": []string{operationDescription.Tag}, "responses": d.newResponses(r, operationDescription), "security": newSecurity(r)}
-	var params []any
-	for _, m := range pathParameter.FindAllStringSubmatch(r.Pattern, -1) {
-		params = append(params, d.newParameter("path", m[1], true))
-	}
-	for _, name := range operationDescription.Query {
-		params = append(params, d.newParameter("query", name, false))
-	}
-	for _, name := range operationDescription.Headers {
-		params = append(params, d.newParameter("header", name, false))
-	}
-	if r.Idempotent {
-		params = append(params, jsonObject{
-			"name": "Idempotency-Key", "in": "header", "schema": jsonObject{"type": "string"}, "description": "Under one key the request takes effect once.",
-		})
-	}
-	if params != nil {
-		op["parameters"] = params
-	}
-	if operationDescription.Body != "" {
-		content := jsonObject{"application/json": jsonObject{"schema": schemaRef(operationDescription.Body)}}
-		if operationDescription.BodyKind != "" {
-			content[operationDescription.BodyKind] = jsonObject{"schema": jsonObject{"type": "string"}}
-		}
-		op["requestBody"] = jsonObject{"content": content}
-	}
-	return op
-}
-
-// newParameter returns a Parameter Object; in is path, query or header. Path parameters must be marked as required (OpenAPI
-// 3.1, Parameter Object).
-func (d descriptions) newParameter(in, name string, required bool) jsonObject {
-	p := jsonObject{"name": name, "in": in, "schema": jsonObject{"type": "string"}, "description": d.Parameters[name]}
-	if required {
-		p["required"] = true
-	}
-	return p
-}
-
-// newResponses returns the responses of a route. Routes with an error format of their own (EncodeError) have no
-// default response, because the schema Error would be wrong for them.
-func (d descriptions) newResponses(r surface.Route, operationDescription description) jsonObject {
-	status := operationDescription.Status
-	if status == 0 {
-		status = http.StatusOK
-	}
-	ok := jsonObject{"description": http.StatusText(status)}
-	content := jsonObject{}
-	if operationDescription.Answer != "" {
-		content["application/json"] = jsonObject{"schema": schemaRef(operationDescription.Answer)}
-	}
-	if operationDescription.Kind != "" {
-		content[operationDescription.Kind] = jsonObject{"schema": jsonObject{"type": "string"}}
-	}
-	if len(content) > 0 {
-		ok["content"] = content
-	}
-	out := jsonObject{strconv.Itoa(status): ok}
-	if operationDescription.Refused != "" {
-		for _, errorStatus := range []int{http.StatusBadRequest, http.StatusNotFound} {
-			out[strconv.Itoa(errorStatus)] = jsonObject{"description": http.StatusText(errorStatus), "content": jsonObject{"application/json": jsonObject{"schema": schemaRef(operationDescription.Refused)}}}
-		}
-	}
-	for _, other := range operationDescription.Also {
-		shape := schemaRef(operationDescription.Answer)
-		// These statuses are also used for errors of the server.
-		if other >= http.StatusInternalServerError {
-			shape = jsonObject{"anyOf": []any{shape, schemaRef("Error")}}
-		}
-		out[strconv.Itoa(other)] = jsonObject{"description": http.StatusText(other), "content": jsonObject{"application/json": jsonObject{"schema": shape}}}
-	}
-	if empty := operationDescription.Empty; empty != 0 {
-		out[strconv.Itoa(empty)] = jsonObject{"description": http.StatusText(empty) + ": to a request without an id"}
-	}
-	if r.EncodeError == nil {
-		out["default"] = jsonObject{"description": "What went wrong", "content": jsonObject{"application/json": jsonObject{"schema": schemaRef("Error")}}}
-	}
-	return out
-}
-
-// newSecurity returns the security requirements of a route: a list of alternatives, where {} means that no
-// credential is needed and an empty list that none is accepted. Signed routes verify a signature, which OpenAPI
-// cannot describe.
-func newSecurity(r surface.Route) []any {
-	switch {
-	case r.Kind == surface.Admin:
-		return []any{jsonObject{"admin": []string{}}}
-	case r.Kind == surface.Open, r.Signed:
-		return []any{}
-	case r.Discovery:
-		return []any{jsonObject{}, jsonObject{"bearer": []string{}}}
-	}
-	return []any{jsonObject{"bearer": []string{}}}
-}
-
-// schemaRef returns a reference to a schema of descriptions.json.
-func schemaRef(schema string) jsonObject { return jsonObject{"$ref": "#/components/schemas/" + schema} }
-
-var nonAlphanumeric = regexp.MustCompile(`[^A-Za-z0-9]+`)
-
-// operationID returns a unique ID of a route in snake_case, such as get_agents_agent; generated clients name their
-// functions by it.
-func operationID(r surface.Route) string {
-	return strings.Trim(nonAlphanumeric.ReplaceAllString(strings.ToLower(r.Method)+"_"+r.Pattern, "_"), "_")
 }

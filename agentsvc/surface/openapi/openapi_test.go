@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -33,16 +32,24 @@ import (
 	"stoa/billing"
 )
 
-// NewRoutes returns the routes of all surfaces.
-func newRoutes() []surface.Route {
-	return openapi.WithDocument("v1.2.3", slices.Concat(ext.Routes(ext.Options{Metrics: http.NotFoundHandler()}), v1.Routes(v1.Options{}), a2a.Routes(a2a.Options{}), openai.Routes(openai.Options{}),
-		mcp.Routes(mcp.Options{}), admin.Routes(admin.Options{}), billingapi.Routes(billingapi.Options{Billing: &billing.Service{}}), tenantapi.Routes(nil), webhook.Routes(webhook.Options{})))
+// newRoutes returns the routes of all surfaces, with the services of h; nil = routes that are not called.
+func newRoutes(h *surfacetest.Fixture) []surface.Route {
+	if h == nil {
+		h = &surfacetest.Fixture{Billing: &billing.Service{}}
+	}
+	return openapi.WithDocument("v1.2.3", slices.Concat(
+		ext.Routes(ext.Options{Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+		})}),
+		v1.Routes(v1.Options{}), a2a.Routes(a2a.Options{}), openai.Routes(openai.Options{}), mcp.Routes(mcp.Options{}),
+		admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.Issuer, Keys: h.Keys, DB: h.DB, DeadLetters: h.DeadLetters}),
+		billingapi.Routes(billingapi.Options{Apps: h.Apps, Keys: h.Keys, Billing: h.Billing}), tenantapi.Routes(h.Apps), webhook.Routes(webhook.Options{DB: h.DB})))
 }
 
 // buildDocument returns the document of all routes, encoded and decoded.
 func buildDocument(t *testing.T) (raw []byte, doc map[string]any) {
 	t.Helper()
-	raw, err := openapi.BuildDocument("v1.2.3", newRoutes())
+	raw, err := openapi.BuildDocument("v1.2.3", newRoutes(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +95,7 @@ func TestDocumentComplete(t *testing.T) {
 	t.Parallel()
 	_, doc := buildDocument(t)
 	answered, described := map[string]bool{}, readDescribedOperations(t)
-	for _, r := range newRoutes() {
+	for _, r := range newRoutes(nil) {
 		key := r.Method + " " + r.Pattern
 		if answered[key] = true; !slices.Contains(described, key) {
 			t.Errorf("%s is answered, and is not described in descriptions.json", key)
@@ -113,6 +120,11 @@ func TestDocumentComplete(t *testing.T) {
 					t.Errorf("%s %s: the parameter %s has no description", method, path, p["name"])
 				}
 			}
+		}
+	}
+	for name, header := range doc["components"].(map[string]any)["headers"].(map[string]any) {
+		if header.(map[string]any)["description"] == "" {
+			t.Errorf("the header %s has no description", name)
 		}
 	}
 	if len(ids) != len(answered) {
@@ -170,8 +182,8 @@ func forbidAdditional(v any) {
 	}
 }
 
-// TestAnswers validates the answers of all dialogues, and the bodies of requests that succeeded, against the
-// schemas of the document.
+// TestAnswers compares the answers of all dialogues with the document: their status, media type, headers and body. It
+// validates the bodies of requests that succeeded, too.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	_, doc := buildDocument(t)
@@ -180,8 +192,7 @@ func TestAnswers(t *testing.T) {
 			forbidAdditional(schema)
 		}
 	}
-	shapes, ops := compileSchemas(t, doc), listOperations(doc)
-	checkedCount := map[string]int{}
+	d := newDocument(t, doc)
 	for _, protocol := range []string{"ext", "v1", "admin", "billingapi", "tenantapi", "openai", "mcp", "a2a", "webhook"} {
 		files, err := filepath.Glob("../" + protocol + "/testdata/*.txtar")
 		if err != nil || len(files) == 0 {
@@ -197,14 +208,8 @@ func TestAnswers(t *testing.T) {
 				if strings.HasSuffix(f.Name, ".request") {
 					requestText = string(f.Data)
 				} else if strings.HasSuffix(f.Name, ".answer") {
-					for name, text := range map[string]string{responseSchema(ops, requestText, string(f.Data)): string(f.Data), requestSchema(ops, requestText, string(f.Data)): requestText} {
-						if name == "" {
-							continue
-						}
-						checkedCount[name]++
-						if err := shapes[name].Validate(parseBody(t, text)); err != nil {
-							t.Errorf("%s, the text around %s is no %s: %v", file, f.Name, name, err)
-						}
+					if err := d.checkDialogue(requestText, string(f.Data)); err != nil {
+						t.Errorf("%s, %s: %v", file, f.Name, err)
 					}
 				}
 			}
@@ -215,107 +220,10 @@ func TestAnswers(t *testing.T) {
 		"Ledger", "Invoice", "InvoiceList", "ExportList", "V1Send", "AppDraft", "AppSettings", "AppPatch", "RoleOrder", "TokenOrder",
 		"Error", "Card", "CardList", "RPC", "Task", "TaskList", "V1SendAnswer", "V1Task", "V1TaskList", "V1Card", "Completion", "ModelList", "App", "AppList", "SavedConfig", "ConfigRevisionList", "Token", "RoleList", "Queue", "TriggerList", "WebhookAnswer",
 	} {
-		if checkedCount[name] == 0 {
+		if d.checked[name] == 0 {
 			t.Errorf("no dialogue has an answer of the shape %s", name)
 		}
 	}
-}
-
-var (
-	requestLine    = regexp.MustCompile(`^(GET|POST|PUT|PATCH|DELETE) (\S+)`)
-	placeholder    = regexp.MustCompile(`\{\{[^}]*\}\}`)
-	appPrefix      = regexp.MustCompile(`^/apps/[^/]+(/.+)`)
-	pathVariable   = regexp.MustCompile(`\{\w+\}`)
-	quotedVariable = regexp.MustCompile(`\\\{\w+\\\}`)
-	inexactNumber  = regexp.MustCompile(`: (SECONDS|UNIX)\b`)
-)
-
-// describedOperation is an operation with a pattern for its paths.
-type describedOperation struct {
-	method string
-	path   *regexp.Regexp
-	op     map[string]any
-}
-
-// listOperations returns the operations of the document. Of two that match the same path, the one with more fixed
-// text comes first.
-func listOperations(doc map[string]any) (all []describedOperation) {
-	fixed := func(pattern string) int { return len(pathVariable.ReplaceAllString(pattern, "")) }
-	paths := doc["paths"].(map[string]any)
-	for _, pattern := range slices.SortedFunc(maps.Keys(paths), func(x, y string) int { return fixed(y) - fixed(x) }) {
-		path := regexp.MustCompile("^" + quotedVariable.ReplaceAllString(regexp.QuoteMeta(pattern), `[^/:]+`) + "$")
-		for method, op := range paths[pattern].(map[string]any) {
-			all = append(all, describedOperation{strings.ToUpper(method), path, op.(map[string]any)})
-		}
-	}
-	return all
-}
-
-// findOperation returns the operation of a request, nil if the document has none.
-func findOperation(all []describedOperation, requestText string) map[string]any {
-	m := requestLine.FindStringSubmatch(requestText)
-	if m == nil {
-		return nil
-	}
-	path, _, _ := strings.Cut(placeholder.ReplaceAllString(m[2], "x"), "?")
-	path = appPrefix.ReplaceAllString(path, "$1")
-	for _, a := range all {
-		if a.method == m[1] && a.path.MatchString(path) {
-			return a.op
-		}
-	}
-	return nil
-}
-
-// requestSchema returns the name of the schema of a request's body, "" if there is none or the request failed.
-// JSON-RPC calls are excluded: their errors have status 200 as well.
-func requestSchema(all []describedOperation, requestText, answer string) string {
-	head, body, _ := strings.Cut(requestText, "\n\n")
-	if answer[0] != '2' || strings.TrimSpace(body) == "" || strings.Contains(head, "Content-Type: ") && !strings.Contains(head, "json") {
-		return ""
-	}
-	of, _ := findOperation(all, requestText)["requestBody"].(map[string]any)
-	if name := schemaName(of); name != "RPCCall" {
-		return name
-	}
-	return ""
-}
-
-// responseSchema returns the name of the schema of an answer, "" if the document has none.
-func responseSchema(all []describedOperation, requestText, answer string) string {
-	if !strings.Contains(answer, "Content-Type: application/json") {
-		return ""
-	}
-	responses, _ := findOperation(all, requestText)["responses"].(map[string]any)
-	of, ok := responses[answer[:3]].(map[string]any)
-	if status, _ := strconv.Atoi(answer[:3]); !ok && status >= http.StatusBadRequest {
-		of, ok = responses["default"].(map[string]any)
-	}
-	if !ok {
-		return ""
-	}
-	return schemaName(of)
-}
-
-// schemaName returns the name of the schema in a Request Body or Response Object.
-func schemaName(of map[string]any) string {
-	content, _ := of["content"].(map[string]any)
-	body, _ := content["application/json"].(map[string]any)
-	schema, _ := body["schema"].(map[string]any)
-	ref, _ := schema["$ref"].(string)
-	return strings.TrimPrefix(ref, "#/components/schemas/")
-}
-
-// parseBody decodes the body of a recorded answer.
-func parseBody(t *testing.T, answer string) any {
-	t.Helper()
-	_, body, _ := strings.Cut(answer, "\n\n")
-	body = inexactNumber.ReplaceAllString(body, ": 1")
-	v, err := jsonschema.UnmarshalJSON(strings.NewReader(body))
-	if err != nil {
-		t.Fatalf("%v: %s", err, body)
-	}
-	return v
 }
 
 // readDescribedOperations returns the keys of all described operations, as "METHOD pattern".
@@ -338,7 +246,7 @@ func readDescribedOperations(t *testing.T) []string {
 func TestWebhookPathsAvoidRoutes(t *testing.T) {
 	t.Parallel()
 	patterns := map[string]bool{}
-	for _, r := range newRoutes() {
+	for _, r := range newRoutes(nil) {
 		for _, p := range append([]string{r.Pattern}, r.Aliases...) {
 			if first := strings.Split(p, "/")[1]; first != "admin" && first != "metrics" && first != "webhooks" {
 				patterns[p] = true

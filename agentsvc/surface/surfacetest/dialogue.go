@@ -200,7 +200,7 @@ func (d *dialogue) lookupValue(t *testing.T, name, path string) string {
 }
 
 // shownHeaders are the response headers that answers record.
-var shownHeaders = []string{"Content-Type", "WWW-Authenticate", "Retry-After", "Allow", "Etag", "Vary", "Cache-Control", "Idempotent-Replayed"}
+var shownHeaders = []string{"Content-Type", "WWW-Authenticate", "Retry-After", "Allow", "Location", "Etag", "Vary", "Cache-Control", "Idempotent-Replayed"}
 
 // formatAnswer returns an answer as dialogues record it: status, the headers of shownHeaders, the body. JSON is
 // indented, and the deltas of a stream that follow each other are joined.

@@ -2,6 +2,7 @@ package tenantapi
 
 import (
 	"net/http"
+	"net/url"
 	"strconv"
 
 	"stoa/agentsvc"
@@ -46,5 +47,6 @@ func handleRestoreCheckpoint(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	w.Header().Set("Location", v.AddressPath("/tasks/"+url.PathEscape(string(t.ID))))
 	return response.WriteJSON(w, http.StatusCreated, newTaskRecord(t))
 }

@@ -10,15 +10,14 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/processor"
 	"stoa/agentsvc/surface"
-	"stoa/agentsvc/surface/encode"
 	"stoa/agentsvc/surface/mutation"
 	"stoa/agentsvc/surface/response"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 )
 
-// configHandler serves an app's own configuration. It is read-only and used by value. Grants, plan and limits belong to
-// the operator: no request here can change them.
+// configHandler serves an app's own configuration and its secrets. It is read-only and used by value. Grants, plan
+// and limits belong to the operator: no request here can change them.
 type configHandler struct {
 	apps *tenancy.Service
 	// turns bounds the processors that tenants' configurations take: parsing and checking a large one takes a second, and
@@ -67,11 +66,7 @@ func (h configHandler) handlePutConfig(w http.ResponseWriter, r *http.Request) e
 	if v.App.ID == tenancy.DefaultID {
 		return errDefaultConfig
 	}
-	dryRun, err := mutation.ParseDryRun(r)
-	if err != nil {
-		return err
-	}
-	tags, err := mutation.ParseIfMatch(r)
+	dryRun, precondition, err := parseChange(r)
 	if err != nil {
 		return err
 	}
@@ -82,19 +77,51 @@ func (h configHandler) handlePutConfig(w http.ResponseWriter, r *http.Request) e
 	if err != nil {
 		return err
 	}
-	change := func(current tenancy.App) (tenancy.AppChange, error) {
-		// The app of the credential may have been deleted, and its name given to another one, since it was authenticated.
-		if current.ID != v.App.ID {
-			return tenancy.AppChange{}, agentsvc.NewError(agentsvc.CodeNotFound, "no such app")
-		}
-		return tenancy.AppChange{Config: append([]byte{}, text...), IfMatch: tags}, nil
-	}
+	change := tenancy.AppChange{Config: append([]byte{}, text...), Precondition: precondition}
 	app, err := h.takeTurn(r.Context(), v.App.ID, func() (tenancy.App, error) {
-		return h.apps.PatchApp(r.Context(), v.Actor(), v.App.Name, change, dryRun)
+		return h.apps.UpdateApp(r.Context(), v.Actor(), v.App.Name, change, dryRun)
 	})
 	if err != nil {
 		return err
 	}
+	return writeSavedConfig(w, app, dryRun)
+}
+
+// handleRestoreConfig saves the configuration of an earlier revision as a new one, or with dry_run only checks that it
+// loads. With If-Match it is only saved over that revision.
+func (h configHandler) handleRestoreConfig(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
+	if v.App.ID == tenancy.DefaultID {
+		return errDefaultConfig
+	}
+	n, err := mutation.ParseRevision(r)
+	if err != nil {
+		return err
+	}
+	dryRun, precondition, err := parseChange(r)
+	if err != nil {
+		return err
+	}
+	app, err := h.takeTurn(r.Context(), v.App.ID, func() (tenancy.App, error) {
+		return h.apps.Revisions.Restore(r.Context(), v.Actor(), v.App.Name, n, dryRun, precondition)
+	})
+	if err != nil {
+		return err
+	}
+	return writeSavedConfig(w, app, dryRun)
+}
+
+// parseChange returns dry_run and the state in which the app of the credential may be changed.
+func parseChange(r *http.Request) (dryRun bool, p tenancy.Precondition, err error) {
+	p.ID = surface.RequestOf(r).App.ID
+	if dryRun, err = mutation.ParseDryRun(r); err == nil {
+		p.IfMatch, err = mutation.ParseIfMatch(r)
+	}
+	return dryRun, p, err
+}
+
+// writeSavedConfig answers with the revision that app's configuration has, or would have after dry_run.
+func writeSavedConfig(w http.ResponseWriter, app tenancy.App, dryRun bool) error {
 	out := savedConfig{Revision: app.Revision, Warnings: []configWarning{}}
 	for _, warning := range app.Config.Warnings {
 		out.Warnings = append(out.Warnings, configWarning(warning))
@@ -123,9 +150,26 @@ func (h configHandler) handleListConfigRevisions(w http.ResponseWriter, r *http.
 	if err != nil {
 		return err
 	}
-	out := configRevisionList{Revisions: make([]configRevision, len(found))}
-	for i, v := range found {
-		out.Revisions[i] = configRevision{v.Number, v.Actor, encode.FormatOptionalTime(v.CreatedAt), v.Current}
+	return mutation.WriteRevisions(w, found)
+}
+
+// handleGetConfigRevision answers with a stored revision and its configuration, see [mutation.WriteRevision].
+func (h configHandler) handleGetConfigRevision(w http.ResponseWriter, r *http.Request) error {
+	v := surface.RequestOf(r)
+	if v.App.ID == tenancy.DefaultID {
+		return errDefaultConfig
 	}
-	return response.WriteJSON(w, http.StatusOK, out)
+	n, err := mutation.ParseRevision(r)
+	if err != nil {
+		return err
+	}
+	var revision tenancy.Revision
+	app, err := h.takeTurn(r.Context(), v.App.ID, func() (app tenancy.App, err error) {
+		revision, app, err = h.apps.Revisions.Load(r.Context(), v.App.ID, n)
+		return app, err
+	})
+	if err != nil {
+		return err
+	}
+	return mutation.WriteRevision(w, r, revision, app)
 }

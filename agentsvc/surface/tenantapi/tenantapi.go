@@ -1,5 +1,6 @@
-// Package tenantapi implements the endpoints of an app's users, developers and operators about the app's data: the tasks
-// of all agents, decisions on tool calls, checkpoints, notifications, memories, credentials and the configuration.
+// Package tenantapi implements the endpoints of an app's users, developers and operators about the app's data: the
+// tasks of all agents, decisions on tool calls, checkpoints, notifications, memories, credentials, the configuration
+// and its secrets.
 //
 // [Routes] is the table of endpoints. Package surface resolves the app from the caller's credential, and the handler
 // asks [surface.Request] which tasks or users the caller may act on. Request and response types are in wire.go.
@@ -14,7 +15,7 @@ import (
 	"stoa/tenancy"
 )
 
-// Routes returns the endpoints; apps has the configurations.
+// Routes returns the endpoints; apps has the configurations and secrets.
 func Routes(apps *tenancy.Service) []surface.Route {
 	configs := newConfigHandler(apps)
 	routes := []surface.Route{
@@ -32,9 +33,14 @@ func Routes(apps *tenancy.Service) []surface.Route {
 		// handler runs.
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/approve", Scope: authz.TasksApprove, Serve: newDecisionHandler(agentsvc.OutcomeApproved), Idempotent: true},
 		{Method: http.MethodPost, Pattern: "/tasks/{task}/reject", Scope: authz.TasksApprove, Serve: newDecisionHandler(agentsvc.OutcomeRejected), Idempotent: true},
-		{Method: http.MethodGet, Pattern: "/config", Scope: authz.ConfigRead, Query: []string{}, Serve: configs.handleGetConfig},
+		{Method: http.MethodGet, Pattern: "/config", Scope: authz.ConfigRead, Serve: configs.handleGetConfig},
 		{Method: http.MethodPut, Pattern: "/config", Scope: authz.ConfigWrite, Query: []string{"dry_run"}, Serve: configs.handlePutConfig, Idempotent: true},
-		{Method: http.MethodGet, Pattern: "/config/revisions", Scope: authz.ConfigRead, Query: []string{}, Serve: configs.handleListConfigRevisions},
+		{Method: http.MethodGet, Pattern: "/config/revisions", Scope: authz.ConfigRead, Serve: configs.handleListConfigRevisions},
+		{Method: http.MethodGet, Pattern: "/config/revisions/{revision}", Scope: authz.ConfigRead, Serve: configs.handleGetConfigRevision},
+		{Method: http.MethodPost, Pattern: "/config/revisions/{revision}:restore", Scope: authz.ConfigWrite, Query: []string{"dry_run"}, Serve: configs.handleRestoreConfig, Idempotent: true},
+		{Method: http.MethodGet, Pattern: "/secrets", Scope: authz.ConfigRead, Serve: configs.handleListSecrets},
+		{Method: http.MethodPut, Pattern: "/secrets/{name}", Scope: authz.ConfigWrite, Serve: configs.handlePutSecret, Idempotent: true},
+		{Method: http.MethodDelete, Pattern: "/secrets/{name}", Scope: authz.ConfigWrite, Serve: configs.handleDeleteSecret, Idempotent: true},
 	}
 	for i := range routes {
 		routes[i].Kind = surface.Tenant

@@ -100,16 +100,18 @@ type configWarning struct {
 	Message string `json:"message"`
 }
 
-// configRevision is a stored configuration, without its content.
-type configRevision struct {
-	Revision int64 `json:"revision"`
-	// Actor made the change that created the revision.
-	Actor     string  `json:"actor"`
-	CreatedAt *string `json:"created_at"`
-	// Current marks the revision that new turns run with.
-	Current bool `json:"current"`
+// secretBody sets a secret; a nil Value is a missing member, "" an empty secret.
+type secretBody struct {
+	Value *string `json:"value"`
 }
 
-type configRevisionList struct {
-	Revisions []configRevision `json:"revisions"`
+// secretInfo is a secret of the app without its value.
+type secretInfo struct {
+	Name      string  `json:"name"`
+	CreatedAt *string `json:"created_at"`
+	UpdatedAt *string `json:"updated_at"`
+}
+
+type secretList struct {
+	Secrets []secretInfo `json:"secrets"`
 }

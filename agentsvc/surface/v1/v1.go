@@ -48,8 +48,8 @@ func Routes(o Options) []surface.Route {
 	cancel.Idempotent = true
 	subscribe, socket := of(http.MethodGet, "/{agent}/tasks/{task}:subscribe", handleSubscribe), of(http.MethodGet, "/{agent}/stream", handleSocket)
 	subscribe.NoDeadline, socket.NoDeadline = true, true
-	return []surface.Route{
-		list, card, send, stream, named, cancel, subscribe, socket,
-		of(http.MethodGet, "/{agent}/tasks", handleListTasks), of(http.MethodGet, "/{agent}/tasks/{task}", handleGetTask),
-	}
+	tasks, task := of(http.MethodGet, "/{agent}/tasks", handleListTasks), of(http.MethodGet, "/{agent}/tasks/{task}", handleGetTask)
+	stream.Query, subscribe.Query = []string{"format"}, []string{"format", "after"}
+	tasks.Query, task.Query = []string{"context_id", "status", "page_size", "page_token", "history_length", "include_artifacts"}, []string{"history_length", "include_artifacts"}
+	return []surface.Route{list, card, send, stream, named, cancel, subscribe, socket, tasks, task}
 }

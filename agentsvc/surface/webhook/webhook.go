@@ -42,7 +42,7 @@ func Routes(o Options) []surface.Route {
 		o.OnDelivery = func(string, string) {}
 	}
 	h := handler{o.DB, o.OnDelivery}
-	routes := []surface.Route{{Method: http.MethodGet, Pattern: "/triggers", Kind: surface.Tenant, Scope: authz.TasksRead, Query: []string{}, Serve: h.handleListTriggers}}
+	routes := []surface.Route{{Method: http.MethodGet, Pattern: "/triggers", Kind: surface.Tenant, Scope: authz.TasksRead, Serve: h.handleListTriggers}}
 	// Signed routes skip the credential check: the handler verifies the signature. NoDeadline: a webhook may be
 	// configured to wait for its result.
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodGet} {
@@ -85,7 +85,7 @@ func findWebhook(w http.ResponseWriter, r *http.Request, v *surface.Request) (*r
 		return nil, apierror.ErrNoWebhook
 	case !slices.Contains(hook.Methods, r.Method):
 		w.Header()["Allow"] = hook.Methods
-		return nil, apierror.NewMethodError(r.Method)
+		return nil, apierror.NewMethodError(r.Method, hook.Methods)
 	}
 	return hook, nil
 }

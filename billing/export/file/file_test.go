@@ -33,8 +33,8 @@ func TestExportFile(t *testing.T) {
 			if format == file.CSV {
 				rows, err := csv.NewReader(f).ReadAll()
 				agentsvctest.RequireNoErrors(t, err)
-				at := slices.Index(rows[0], "charge")
-				if len(rows) != 4 || rows[1][at] != "10" || rows[0][0] != "id" {
+				at, decimal := slices.Index(rows[0], "charge"), slices.Index(rows[0], "charge_decimal")
+				if len(rows) != 4 || rows[1][at] != "10" || rows[1][decimal] != "0.00000001" || rows[0][0] != "id" {
 					t.Errorf("rows %v", rows)
 				}
 				return
@@ -43,7 +43,7 @@ func TestExportFile(t *testing.T) {
 			for lines := bufio.NewScanner(f); lines.Scan(); n++ {
 				var row map[string]any
 				agentsvctest.RequireNoErrors(t, json.Unmarshal(lines.Bytes(), &row))
-				if row["charge"] != 10.0 || row["input_tokens"] != 100.0 || row["app"] == "" || row["id"] == "" {
+				if row["charge"] != 10.0 || row["charge_decimal"] != "0.00000001" || row["cost_decimal"] != "0.000000004" || row["input_tokens"] != 100.0 || row["app"] == "" || row["id"] == "" {
 					t.Errorf("row %v", row)
 				}
 			}

@@ -48,11 +48,15 @@ func (s Sink) Send(ctx context.Context, b export.Batch) (refused int, err error)
 
 // NotifyThreshold implements [export.ThresholdNotifier].
 func (s Sink) NotifyThreshold(ctx context.Context, n budget.ThresholdNotice) error {
-	return s.postMessage(ctx, n.ID(), "budget.threshold_passed", map[string]any{
+	data := map[string]any{
 		"app": n.AppName, "app_id": string(n.App), "budget": n.Budget, "scope": n.Scope.String(), "unit": string(n.Unit), "currency": n.Currency,
 		"threshold": n.Threshold, "committed": n.Committed, "amount": n.Amount,
 		"since": n.Since.Format(time.RFC3339Nano), "at": n.At.Format(time.RFC3339Nano),
-	})
+	}
+	if n.Unit == budget.InMoney {
+		data["committed_decimal"], data["amount_decimal"] = n.Unit.FormatDecimal(n.Committed), n.Unit.FormatDecimal(n.Amount)
+	}
+	return s.postMessage(ctx, n.ID(), "budget.threshold_passed", data)
 }
 
 // postMessage sends one signed message. id is the webhook-id, kind the message's type.

@@ -15,6 +15,7 @@ import (
 
 	"stoa/agentsvc/agentsvctest"
 
+	"stoa/billing/budget"
 	"stoa/billing/export/exporttest"
 	"stoa/billing/export/webhook"
 )
@@ -65,5 +66,31 @@ func TestExportWebhook(t *testing.T) {
 	sink.URL += "/?token=canary"
 	if _, err := exporttest.ExportCalls(t, sink); err == nil || strings.Contains(err.Error(), "canary") {
 		t.Errorf("an address without a server is reported as %v", err)
+	}
+}
+
+// TestNoticeInMoney checks that a notice about a budget in money has its amounts as decimals as well, and one about
+// calls has not.
+func TestNoticeInMoney(t *testing.T) {
+	t.Parallel()
+	var data map[string]any
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var event struct{ Data map[string]any }
+		if err := json.NewDecoder(r.Body).Decode(&event); err != nil {
+			t.Error(err)
+		}
+		data = event.Data
+	}))
+	defer server.Close()
+	sink := webhook.Sink{URL: server.URL, Secret: []byte("0123456789abcdef01234567"), Client: server.Client()}
+	n := budget.ThresholdNotice{ThresholdEvent: budget.ThresholdEvent{Committed: 12_500_000_000, Amount: 25_000_000_000}, Unit: budget.InMoney, Currency: "USD"}
+	agentsvctest.RequireNoErrors(t, sink.NotifyThreshold(t.Context(), n))
+	if data["committed"] != 12_500_000_000.0 || data["committed_decimal"] != "12.50" || data["amount_decimal"] != "25.00" {
+		t.Errorf("money: %v", data)
+	}
+	n.Unit, n.Currency = budget.InCalls, ""
+	agentsvctest.RequireNoErrors(t, sink.NotifyThreshold(t.Context(), n))
+	if _, has := data["amount_decimal"]; has {
+		t.Errorf("calls: %v", data)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // newScheduler returns what starts agents by their schedules. Every process runs one; each tick is claimed in the
 // database, so that one process starts it.
 func (s *Server) newScheduler() *trigger.Scheduler {
-	return trigger.NewScheduler(s.Storage.DB, trigger.SchedulerOptions{LoadConfigured: s.derived.loadSchedules, StartTick: s.Execution.startTick, Bus: s.bus, Log: s.Log})
+	return trigger.NewScheduler(s.Storage.DB, trigger.SchedulerOptions{LoadConfigured: s.derived.loadSchedules, CheckBuild: s.Execution.checkBuild, StartTick: s.Execution.startTick, Bus: s.bus, Log: s.Log})
 }
 
 // NewSweeper returns what deletes the data that the retention of apps no longer keeps.

@@ -218,6 +218,20 @@ func (e *Execution) runDispatchers(ctx context.Context) error {
 	return g.Wait()
 }
 
+// checkBuild returns an error unless the runtime of an app is that of its record at a generation: while a revision
+// cannot be built, the runtime of the one before stays in use. A suspended app has no runtime and needs none.
+func (e *Execution) checkBuild(ctx context.Context, id db.ID, generation int64) error {
+	_, of, release, err := e.Runtimes.Acquire(ctx, id)
+	release()
+	switch {
+	case errors.Is(err, tenancy.ErrSuspended):
+		return nil
+	case err == nil && of.Generation < generation:
+		return errors.New("the runtime of an earlier revision is in use")
+	}
+	return err
+}
+
 // startTick starts the agent of a tick with the app's current revision. Starting the same tick twice finds the same
 // task (see [trigger.SchedulerOptions]). A tick whose schedule no longer exists is not counted.
 func (e *Execution) startTick(ctx context.Context, t trigger.Tick) (agentsvc.TaskID, error) {

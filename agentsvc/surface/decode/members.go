@@ -1,0 +1,62 @@
+package decode
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/config/document"
+)
+
+// CheckMembers returns an error for a member of a JSON object that the struct which v points to does not have. It also
+// looks into the members nested, which are structs, and into no others: they may be messages, which clients of other
+// versions of a protocol extend. What is no object is for [JSON] to refuse.
+func CheckMembers(object []byte, v any, nested ...string) error {
+	return checkMembers(object, reflect.TypeOf(v), "", nested)
+}
+
+func checkMembers(object []byte, t reflect.Type, path string, nested []string) error {
+	var members map[string]AliasedJSON
+	if json.Unmarshal(object, &members) != nil {
+		return nil
+	}
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	known := jsonFields(t)
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		field, ok := known[name]
+		if !ok {
+			return newUnknownMemberError(joinPath(path, name), name, slices.Sorted(maps.Keys(known)))
+		}
+		if slices.Contains(nested, name) {
+			if err := checkMembers(members[name], field, joinPath(path, name), nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// newUnknownMemberError returns the error for an unknown member at a path, with the known name that it resembles most, if
+// any.
+func newUnknownMemberError(at, name string, known []string) error {
+	if meant := document.SuggestWord(name, known); meant != "" {
+		return agentsvc.NewInvalidError(at, "is not a known field (did you mean %q?)", meant)
+	}
+	return agentsvc.NewInvalidError(at, "is not a known field")
+}
+
+// jsonFields returns the types of a struct's fields by their names in JSON.
+func jsonFields(t reflect.Type) map[string]reflect.Type {
+	fields := map[string]reflect.Type{}
+	for _, f := range reflect.VisibleFields(t) {
+		if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key != "" && key != "-" {
+			fields[key] = f.Type
+		}
+	}
+	return fields
+}

@@ -1,0 +1,60 @@
+package openapi_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc/surface/openapi"
+	"stoa/agentsvc/surface/surfacetest"
+)
+
+// TestGeneratedClient generates a client from the server's own document, compiles a program that uses it, and runs the
+// program.
+func TestGeneratedClient(t *testing.T) {
+	t.Parallel()
+	tools := os.Getenv("STOA_TEST_API_CLIENT")
+	if tools == "" {
+		t.Skip("ATTENTION: without STOA_TEST_API_CLIENT (the folder that .ci/api-client prints) no client is generated from the OpenAPI document")
+	}
+	h := surfacetest.New(t, surfacetest.Options{}, newRoutes)
+	folder := t.TempDir()
+	if err := os.CopyFS(folder, os.DirFS("testdata/client")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(tools, "node_modules"), filepath.Join(folder, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	_, document := h.Do(t, http.MethodGet, openapi.Path, "", nil)
+	if err := os.WriteFile(filepath.Join(folder, "api.json"), []byte(document), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out []byte
+	for _, args := range [][]string{
+		{"node_modules/openapi-typescript/bin/cli.js", "api.json", "-o", "api.d.ts"}, {"node_modules/typescript/bin/tsc", "-p", "."}, {"client.js", h.URL, surfacetest.Secret},
+	} {
+		cmd := exec.CommandContext(t.Context(), "node", args...)
+		cmd.Dir, cmd.Stderr = folder, t.Output()
+		var err error
+		if out, err = cmd.Output(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+	}
+	var got map[string]any
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatalf("%s: %v", out, err)
+	}
+	want := map[string]any{
+		"created": []any{"shop", "active"}, "sent": "TASK_STATE_COMPLETED", "read": []any{true, 1.0}, "listed": []any{[]any{true}, 1.0},
+		"usage": []any{1.0, []any{"assistant"}}, "tag": true, "updated": "The shop", "late": []any{412.0, "FAILED_PRECONDITION"},
+		"misspelled": []any{400.0, "query"}, "removed": []any{204.0, 404.0, "NOT_FOUND"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the client saw (-want +got):\n%s", diff)
+	}
+}

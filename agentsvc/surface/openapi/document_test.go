@@ -1,0 +1,187 @@
+package openapi_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"mime"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// document is the OpenAPI document as a client reads it.
+type document struct {
+	operations []*operation // of two that match the same path, the one with more fixed text comes first
+	responses  map[string]response
+	schemas    map[string]*jsonschema.Schema
+	checked    map[string]int // bodies that were validated, by schema
+}
+
+// operation is an Operation Object and what it is found by.
+type operation struct {
+	method, pattern string
+	path            *regexp.Regexp
+	Parameters      []struct{ Name, In string }
+	RequestBody     struct {
+		Required bool
+		Content  content
+	}
+	Responses map[string]response
+}
+
+// response is a Response Object, or a reference to one.
+type response struct {
+	Ref     string `json:"$ref"`
+	Headers map[string]any
+	Content content
+}
+
+// content has a schema for each media type.
+type content map[string]struct {
+	Schema struct {
+		Ref string `json:"$ref"`
+	}
+}
+
+// newDocument returns the document doc, whose schemas the test may have changed.
+func newDocument(t *testing.T, doc map[string]any) *document {
+	t.Helper()
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var decoded struct {
+		Paths      map[string]map[string]*operation
+		Components struct{ Responses map[string]response }
+	}
+	if err := json.Unmarshal(raw, &decoded); err != nil {
+		t.Fatal(err)
+	}
+	d := &document{responses: decoded.Components.Responses, schemas: compileSchemas(t, doc), checked: map[string]int{}}
+	fixed := func(pattern string) int { return len(pathVariable.ReplaceAllString(pattern, "")) }
+	for _, pattern := range slices.SortedFunc(maps.Keys(decoded.Paths), func(x, y string) int { return fixed(y) - fixed(x) }) {
+		for method, op := range decoded.Paths[pattern] {
+			op.method, op.pattern = strings.ToUpper(method), pattern
+			op.path = regexp.MustCompile("^" + quotedVariable.ReplaceAllString(regexp.QuoteMeta(pattern), `[^/:]+`) + "$")
+			d.operations = append(d.operations, op)
+		}
+	}
+	return d
+}
+
+var (
+	requestLine    = regexp.MustCompile(`^(GET|POST|PUT|PATCH|DELETE) (\S+)`)
+	placeholder    = regexp.MustCompile(`\{\{[^}]*\}\}`)
+	appPrefix      = regexp.MustCompile(`^/apps/[^/]+(/.+)`) // below it there is nothing of the operator's
+	pathVariable   = regexp.MustCompile(`\{\w+\}`)
+	quotedVariable = regexp.MustCompile(`\\\{\w+\\\}`)
+	inexactNumber  = regexp.MustCompile(`: (SECONDS|UNIX)\b`)
+)
+
+// findOperation returns the operation of a request, nil if the document has none.
+func (d *document) findOperation(requestText string) *operation {
+	m := requestLine.FindStringSubmatch(requestText)
+	if m == nil {
+		return nil
+	}
+	path, _, _ := strings.Cut(placeholder.ReplaceAllString(m[2], "x"), "?")
+	if m := appPrefix.FindStringSubmatch(path); len(m) == 2 && !strings.HasPrefix(m[1], "/admin") {
+		path = m[1]
+	}
+	for _, op := range d.operations {
+		if op.method == m[1] && op.path.MatchString(path) {
+			return op
+		}
+	}
+	return nil
+}
+
+// checkDialogue compares a request and its answer, as dialogues record them, with the document. Where the answer is no
+// error, the body of the request is validated as well, except those of JSON-RPC: their errors have status 200.
+func (d *document) checkDialogue(requestText, answer string) error {
+	op := d.findOperation(requestText)
+	if op == nil || requestLine.FindStringSubmatch(answer) != nil {
+		return nil
+	}
+	head, body, _ := strings.Cut(answer, "\n\n")
+	line, fields, _ := strings.Cut(head, "\n")
+	status, err := strconv.Atoi(line[:min(len(line), 3)])
+	if err != nil {
+		return nil // of a protocol other than HTTP
+	}
+	header := http.Header{}
+	for field := range strings.Lines(fields) {
+		name, value, _ := strings.Cut(strings.TrimSpace(field), ": ")
+		header.Add(name, value)
+	}
+	if err := d.checkAnswer(op, status, header, body); err != nil {
+		return err
+	}
+	head, body, _ = strings.Cut(requestText, "\n\n")
+	name := op.RequestBody.Content.schemaName("application/json")
+	if status >= http.StatusMultipleChoices || name == "RPCCall" || strings.TrimSpace(body) == "" || strings.Contains(head, "Content-Type: ") && !strings.Contains(head, "json") {
+		return nil
+	}
+	return d.validate(name, body)
+}
+
+// undocumentedHeaders are those of HTTP and WebSocket themselves, of proxies, of cross-origin requests, and of pages.
+var undocumentedHeaders = regexp.MustCompile(`^(Content-(Type|Length|Security-Policy)|Date|Vary|Cache-Control|Connection|Upgrade|Sec-Websocket-.*|X-Accel-Buffering|X-Content-Type-Options|Access-Control-.*)$`)
+
+// checkAnswer returns an error for an answer that is not documented.
+func (d *document) checkAnswer(op *operation, status int, header http.Header, body string) error {
+	r, ok := op.Responses[strconv.Itoa(status)]
+	if !ok {
+		return fmt.Errorf("%s %s answers %d, and documents %q", op.method, op.pattern, status, slices.Sorted(maps.Keys(op.Responses)))
+	}
+	if r.Ref != "" {
+		r = d.responses[strings.TrimPrefix(r.Ref, "#/components/responses/")]
+	}
+	documented := map[string]bool{}
+	for name := range r.Headers {
+		documented[http.CanonicalHeaderKey(name)] = true
+	}
+	for name := range header {
+		if !documented[http.CanonicalHeaderKey(name)] && !undocumentedHeaders.MatchString(name) {
+			return fmt.Errorf("%s %s answers %d with the header %s, which is not documented", op.method, op.pattern, status, name)
+		}
+	}
+	if body == "" || status == http.StatusSwitchingProtocols {
+		return nil
+	}
+	mediaType, _, err := mime.ParseMediaType(header.Get("Content-Type"))
+	if _, ok := r.Content[mediaType]; !ok || err != nil {
+		return fmt.Errorf("%s %s answers %d as %q, and documents %q", op.method, op.pattern, status, mediaType, slices.Sorted(maps.Keys(r.Content)))
+	}
+	if !strings.HasSuffix(mediaType, "json") || mediaType == "application/x-ndjson" {
+		return nil
+	}
+	return d.validate(r.Content.schemaName(mediaType), body)
+}
+
+// schemaName returns the name of the schema of a media type, "" if it is none of the components.
+func (c content) schemaName(mediaType string) string {
+	return strings.TrimPrefix(c[mediaType].Schema.Ref, "#/components/schemas/")
+}
+
+// validate validates a body, in which dialogues have replaced numbers that vary. "" is any schema.
+func (d *document) validate(name, body string) error {
+	if name == "" {
+		return nil
+	}
+	v, err := jsonschema.UnmarshalJSON(strings.NewReader(inexactNumber.ReplaceAllString(body, ": 1")))
+	if err != nil {
+		return fmt.Errorf("%w: %.300s", err, body)
+	}
+	d.checked[name]++
+	if err := d.schemas[name].Validate(v); err != nil {
+		return fmt.Errorf("no %s: %w", name, err)
+	}
+	return nil
+}
