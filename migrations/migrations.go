@@ -152,14 +152,24 @@ func lockDatabase(ctx context.Context, db *sql.DB) (unlock func(), err error) {
 }
 
 // ReadStatus returns the state of the schema of db. It changes nothing and works on an empty database. On PostgreSQL it
-// needs a login that owns the tables or has the role stoa_platform.
+// needs a login that owns the tables or may act under the role stoa_platform.
 func ReadStatus(ctx context.Context, engine string, db *sql.DB) (Status, error) {
 	all, err := listVersions(engine)
 	if err != nil {
 		return Status{}, err
 	}
 	s := Status{Latest: all[len(all)-1]}
-	err = db.QueryRowContext(ctx, "SELECT version, dirty FROM "+migrationsTable).Scan(&s.Current, &s.Dirty)
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return s, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if engine == "postgres" {
+		if _, err := tx.ExecContext(ctx, actAsPlatformSQL); err != nil {
+			return s, err
+		}
+	}
+	err = tx.QueryRowContext(ctx, "SELECT version, dirty FROM "+migrationsTable).Scan(&s.Current, &s.Dirty)
 	if errors.Is(err, sql.ErrNoRows) || isMissingTable(err) {
 		return s, nil
 	}
@@ -168,6 +178,11 @@ func ReadStatus(ctx context.Context, engine string, db *sql.DB) (Status, error) 
 	}
 	return s, err
 }
+
+// actAsPlatformSQL sets the role stoa_platform for the transaction, where the login itself may not read the version of the
+// schema and may act under that role.
+const actAsPlatformSQL = `SELECT set_config('role', rolname, true) FROM pg_roles
+	WHERE rolname = 'stoa_platform' AND pg_has_role(oid, 'MEMBER') AND NOT has_table_privilege(to_regclass('` + migrationsTable + `'), 'SELECT')`
 
 // openMigrator returns golang-migrate over the embedded files of engine.
 func openMigrator(engine string, db *sql.DB) (*migrate.Migrate, error) {

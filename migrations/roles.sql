@@ -14,16 +14,18 @@ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {OWNER_LITERAL}) THEN
         CREATE ROLE {OWNER} LOGIN;
     END IF;
-    -- The login that serves (--database). It owns nothing.
+    -- The login that serves (--database). It owns nothing, and does not inherit the rights of the two roles: it has them
+    -- only where it sets the role, as the server does for each transaction.
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {LOGIN_LITERAL}) THEN
-        CREATE ROLE {LOGIN} LOGIN;
+        CREATE ROLE {LOGIN} LOGIN NOINHERIT;
     END IF;
     -- The login of pg_dump. Row-level security is forced, so pg_dump refuses to read the tables as their owner.
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {BACKUP_LITERAL}) THEN
         CREATE ROLE {BACKUP} LOGIN BYPASSRLS;
     END IF;
     EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %I', current_schema(), {OWNER_LITERAL});
-    EXECUTE format('GRANT USAGE ON SCHEMA %I TO stoa_tenant, stoa_platform', current_schema());
+    -- To the login as well: it prepares statements before it sets a role.
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO stoa_tenant, stoa_platform, %I', current_schema(), {LOGIN_LITERAL});
 END
 $roles$;
 GRANT stoa_tenant, stoa_platform TO {OWNER}, {LOGIN};

@@ -185,9 +185,10 @@ func (k *leaseKeeper) writeHeartbeat(ctx context.Context) error {
 	return nil
 }
 
-// releaseLease returns the runs that are still leased to this process and deletes its heartbeat. No renewal can
-// create the lease again afterwards: it would look like a process that died and came back.
-func (k *leaseKeeper) releaseLease(ctx context.Context) error {
+// releaseLease returns the runs that are still leased to this process to the queue, and deletes its heartbeat. No renewal
+// can create the lease again afterwards: it would look like a process that died and came back. It returns the number of
+// the runs.
+func (k *leaseKeeper) releaseLease(ctx context.Context) (int64, error) {
 	k.renewing <- struct{}{}
 	defer func() { <-k.renewing }()
 	k.released = true

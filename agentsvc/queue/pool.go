@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"stoa/agentsvc"
@@ -41,6 +42,7 @@ type Pool struct {
 	watcher    *watcher
 	unfinished *unfinishedRuns
 	depths     *queueDepths
+	returned   atomic.Int64 // see Returned
 }
 
 // New returns a pool that executes the runs in d by handle. It starts nothing; [Pool.Open] acquires the lease and
@@ -118,10 +120,14 @@ func (p *Pool) Drain(ctx context.Context) error {
 	p.executor.stop(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	err := p.leases.releaseLease(ctx)
+	n, err := p.leases.releaseLease(ctx)
+	p.returned.Add(n)
 	p.options.Bus.Publish(queueTopic, "")
 	return err
 }
+
+// Returned returns how many runs Drain has returned to the queue.
+func (p *Pool) Returned() int64 { return p.returned.Load() }
 
 // Inflight returns how many runs execute in this process.
 func (p *Pool) Inflight() int { return p.active.count() }

@@ -422,6 +422,9 @@ func TestDrainIgnoredByRun(t *testing.T) {
 	if got := b.readRow(run); got != (runRow{store.Pending, 0}) {
 		t.Errorf("the run is %+v, want it given back", got)
 	}
+	if got := p.Returned(); got != 1 {
+		t.Errorf("%d runs are reported as returned, want 1", got)
+	}
 	close(finish)
 }
 

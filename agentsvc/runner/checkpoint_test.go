@@ -93,7 +93,7 @@ func TestNotCutOff(t *testing.T) {
 		if runs, err := q.ClaimRuns(t.Context(), "w", []store.Share{{Tenant: "acme", ClaimCount: 1}}); err != nil || len(runs) != 1 {
 			t.Fatalf("claimed %v (%v)", runs, err)
 		}
-		if err := q.ReleaseRuns(t.Context(), "w"); err != nil {
+		if _, err := q.ReleaseRuns(t.Context(), "w"); err != nil {
 			t.Fatal(err)
 		}
 		h.startWorking(t)

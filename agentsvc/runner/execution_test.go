@@ -574,7 +574,7 @@ func TestDrained(t *testing.T) {
 				if errors.Is(cause, agentsvc.ErrLeaseLost) {
 					return
 				}
-				if err := store.NewRunQueue(d).ReleaseRuns(t.Context(), "w"); err != nil {
+				if _, err := store.NewRunQueue(d).ReleaseRuns(t.Context(), "w"); err != nil {
 					t.Fatal(err)
 				}
 				second := newTalkerModel(t)

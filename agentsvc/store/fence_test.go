@@ -17,7 +17,7 @@ func TestRescuedWriter(t *testing.T) {
 		q, ctx := store.NewRunQueue(d), t.Context()
 		for name, acquire := range map[string]func() error{
 			"rescued":  func() error { _, err := q.RescueRuns(ctx, time.Hour); return err },
-			"released": func() error { return q.ReleaseRuns(ctx, "w1") },
+			"released": func() error { _, err := q.ReleaseRuns(ctx, "w1"); return err },
 		} {
 			for _, rec := range []struct {
 				name  string

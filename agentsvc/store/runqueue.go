@@ -35,14 +35,15 @@ func (q *RunQueue) WriteHeartbeat(ctx context.Context, worker, config string) (b
 }
 
 // ReleaseRuns returns all runs of a worker to the queue without counting the attempt, raises the epochs of their
-// tasks, so that code that still executes them can write nothing, and deletes the heartbeat.
-func (q *RunQueue) ReleaseRuns(ctx context.Context, worker string) error {
-	return q.execBatch(ctx, "release runs of "+worker, func(b *db.Batch) {
+// tasks, so that code that still executes them can write nothing, and deletes the heartbeat. It returns their number.
+func (q *RunQueue) ReleaseRuns(ctx context.Context, worker string) (n int64, err error) {
+	err = q.execBatch(ctx, "release runs of "+worker, func(b *db.Batch) {
 		raiseEpochs(b, `worker = $1`, worker)
-		b.Exec(nil, `UPDATE run SET state = 'pending', worker = '', attempts = attempts - 1, available_at = stoa_now(), ready = TRUE, cut_off = TRUE
+		b.Exec(&n, `UPDATE run SET state = 'pending', worker = '', attempts = attempts - 1, available_at = stoa_now(), ready = TRUE, cut_off = TRUE
 			WHERE worker = $1 AND state = 'running'`, worker)
 		b.Exec(nil, `DELETE FROM worker WHERE id = $1`, worker)
 	})
+	return n, err
 }
 
 // RescueRuns makes the runs of dead workers, whose last heartbeat is older than stale, pending again and returns

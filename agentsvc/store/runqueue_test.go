@@ -224,8 +224,8 @@ func TestReturnRun(t *testing.T) {
 			{"drop", func(r store.Run) error { return q.DropRun(ctx, r) }, store.Completed, 1, "", false},
 			{"drop another's", func(r store.Run) error { r.Worker = "w2"; return q.DropRun(ctx, r) }, store.Running, 1, "w1", false},
 			{"drop an older attempt", func(r store.Run) error { r.Attempts = 0; return q.DropRun(ctx, r) }, store.Running, 1, "w1", false},
-			{"release", func(store.Run) error { return q.ReleaseRuns(ctx, "w1") }, store.Pending, 0, "", true},
-			{"release another's", func(store.Run) error { return q.ReleaseRuns(ctx, "w2") }, store.Running, 1, "w1", false},
+			{"release", func(store.Run) error { _, err := q.ReleaseRuns(ctx, "w1"); return err }, store.Pending, 0, "", true},
+			{"release another's", func(store.Run) error { _, err := q.ReleaseRuns(ctx, "w2"); return err }, store.Running, 1, "w1", false},
 		} {
 			run := createTask(t, s, newRun("w1"))
 			if err := c.do(run); err != nil {

@@ -113,12 +113,16 @@ func (cmd *keyRotateCmd) Run(ctx context.Context, c *console) error {
 
 // keyDeleteCmd is `stoa app key delete`.
 type keyDeleteCmd struct {
-	appFlags `embed:""`
-	ID       string `arg:"" help:"The key's id."`
+	appFlags    `embed:""`
+	confirmFlag `embed:""`
+	ID          string `arg:"" help:"The key's id."`
 }
 
 // Run deletes the key; it is refused from then on.
 func (cmd *keyDeleteCmd) Run(ctx context.Context, c *console) error {
+	if err := cmd.confirmYes(ctx, c, "delete the key "+cmd.ID+" of "+cmd.Name); err != nil {
+		return err
+	}
 	return cmd.callAPI(ctx, c, http.MethodDelete, "/keys/"+url.PathEscape(cmd.ID), nil, func(json.RawMessage) error {
 		c.printStatus("the key %s of %s deleted", cmd.ID, cmd.Name)
 		return nil

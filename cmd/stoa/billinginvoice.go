@@ -50,14 +50,14 @@ func (cmd *creditGrantCmd) Run(ctx context.Context, c *console) error {
 
 // creditRevokeCmd is `stoa billing credit revoke`.
 type creditRevokeCmd struct {
-	billingFlags `embed:""`
-	App          string `arg:"" help:"The app's name."`
-	ID           string `arg:"" help:"The credit's id."`
+	deletionFlags `embed:""`
+	App           string `arg:"" help:"The app's name."`
+	ID            string `arg:"" help:"The credit's id."`
 }
 
 // Run revokes a credit.
 func (cmd *creditRevokeCmd) Run(ctx context.Context, c *console) error {
-	return cmd.deleteBilling(ctx, c, appPath(cmd.App, "credits")+"/"+url.PathEscape(cmd.ID), cmd.ID, "revoked")
+	return cmd.deleteBilling(ctx, c, "revoke the rest of the credit "+cmd.ID+" of "+cmd.App, appPath(cmd.App, "credits")+"/"+url.PathEscape(cmd.ID), cmd.ID, "revoked")
 }
 
 // billingInvoiceCmd is `stoa billing invoice`.

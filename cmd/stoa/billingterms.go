@@ -74,8 +74,17 @@ func (f *billingFlags) sendBody(ctx context.Context, c *console, method, path st
 	})
 }
 
-// deleteBilling deletes what a path names and reports name.
-func (f *billingFlags) deleteBilling(ctx context.Context, c *console, path, name, did string) error {
+// deletionFlags are the flags of the commands that delete something of billing.
+type deletionFlags struct {
+	billingFlags `embed:""`
+	confirmFlag  `embed:""`
+}
+
+// deleteBilling asks for action, deletes what a path names and reports name.
+func (f *deletionFlags) deleteBilling(ctx context.Context, c *console, action, path, name, did string) error {
+	if err := f.confirmYes(ctx, c, action); err != nil {
+		return err
+	}
 	return f.callBilling(ctx, c, http.MethodDelete, path, nil, func(map[string]any) error {
 		c.printStatus("%s "+did, name)
 		return nil
@@ -94,13 +103,13 @@ func (cmd *priceAddCmd) Run(ctx context.Context, c *console) error {
 
 // priceDeleteCmd is `stoa billing price delete`.
 type priceDeleteCmd struct {
-	billingFlags `embed:""`
-	Version      string `arg:"" help:"The book's version."`
+	deletionFlags `embed:""`
+	Version       string `arg:"" help:"The book's version."`
 }
 
 // Run withdraws a price book.
 func (cmd *priceDeleteCmd) Run(ctx context.Context, c *console) error {
-	return cmd.deleteBilling(ctx, c, "/admin/prices/"+url.PathEscape(cmd.Version), cmd.Version, "withdrawn")
+	return cmd.deleteBilling(ctx, c, "withdraw the price book "+cmd.Version, "/admin/prices/"+url.PathEscape(cmd.Version), cmd.Version, "withdrawn")
 }
 
 // billingPlanCmd is `stoa billing plan`.
@@ -218,12 +227,12 @@ func (cmd *budgetSetCmd) Run(ctx context.Context, c *console) error {
 
 // budgetDeleteCmd is `stoa billing budget delete`.
 type budgetDeleteCmd struct {
-	billingFlags `embed:""`
-	budgetFlags  `embed:""`
-	Name         string `arg:"" help:"The budget's name."`
+	deletionFlags `embed:""`
+	budgetFlags   `embed:""`
+	Name          string `arg:"" help:"The budget's name."`
 }
 
 // Run deletes a budget.
 func (cmd *budgetDeleteCmd) Run(ctx context.Context, c *console) error {
-	return cmd.deleteBilling(ctx, c, appPath(cmd.App, "budgets")+"/"+url.PathEscape(cmd.Name), cmd.Name, "deleted")
+	return cmd.deleteBilling(ctx, c, "delete the budget "+cmd.Name, appPath(cmd.App, "budgets")+"/"+url.PathEscape(cmd.Name), cmd.Name, "deleted")
 }

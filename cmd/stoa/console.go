@@ -135,19 +135,6 @@ func (c *console) promptLine(ctx context.Context, question string, secret bool) 
 	}
 }
 
-// promptValue asks question on err and returns the word that was typed. A secret is not echoed on a terminal.
-func (c *console) promptValue(question string, secret bool) (string, error) {
-	fmt.Fprint(c.err, question)
-	if f, ok := c.in.(*os.File); ok && secret {
-		line, err := term.ReadPassword(int(f.Fd()))
-		fmt.Fprintln(c.err)
-		return string(line), err
-	}
-	var line string
-	_, err := fmt.Fscanln(c.in, &line)
-	return line, err
-}
-
 // readInput returns the content of a file, or of standard input for "-".
 func (c *console) readInput(name string) (string, error) {
 	var content []byte

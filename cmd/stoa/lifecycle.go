@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 )
@@ -31,23 +30,23 @@ func (cmd *appResumeCmd) Run(ctx context.Context, c *console) error {
 
 // appDeleteCmd is `stoa app delete`.
 type appDeleteCmd struct {
-	serverFlag `embed:""`
-	Name       string `arg:"" help:"The app's name."`
-	Yes        bool   `short:"y" help:"Do not ask."`
+	serverFlag  `embed:""`
+	confirmFlag `embed:""`
+	Name        string `arg:"" help:"The app's name."`
 }
 
-// Run deletes the app with every row, secret and key it owns. On a terminal the user must type the name again,
-// because nothing can be restored.
+// Run deletes the app with every row, secret and key it owns. At a terminal the user must type the name again, because
+// nothing can be restored.
 func (cmd *appDeleteCmd) Run(ctx context.Context, c *console) error {
 	api, err := cmd.newAdminClient()
 	if err != nil {
 		return err
 	}
-	if c.interactive && !cmd.Yes {
-		typed, err := c.promptValue("This cannot be undone. Type the app's name to delete it: ", false)
-		if err != nil || typed != cmd.Name {
-			return errors.New("nothing was deleted")
-		}
+	if err := cmd.confirm(c, "delete the app "+cmd.Name+" with everything it owns", func() bool {
+		typed, _ := c.promptLine(ctx, "This cannot be undone. Type the app's name to delete it: ", false)
+		return typed == cmd.Name
+	}); err != nil {
+		return err
 	}
 	if err := api.doJSON(ctx, http.MethodDelete, "/admin/apps/"+url.PathEscape(cmd.Name), nil, nil); err != nil {
 		return err

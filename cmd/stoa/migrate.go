@@ -20,7 +20,8 @@ type databaseFlag struct {
 
 // findDatabase returns the URL of the flag, else of the environment, else of the file of a server on SQLite.
 func (f databaseFlag) findDatabase() (string, error) {
-	return server.FindValue(f.Database, server.DatabaseName, "sqlite://stoa.db")
+	url, _, err := server.FindDatabase(f.Database, "")
+	return url, err
 }
 
 // migrateCmd is `stoa migrate`. It opens the database directly and needs no server.
@@ -40,13 +41,9 @@ func (cmd *migrateCmd) Run(ctx context.Context, c *console) error {
 		_, err := io.WriteString(c.out, migrations.Roles{Owner: cmd.Owner, Login: cmd.Login, Backup: cmd.Backup}.SQL())
 		return err
 	}
-	url, err := cmd.findDatabase()
+	url, migrateURL, err := server.FindDatabase(cmd.Database, cmd.MigrateDatabase)
 	if err != nil {
-		return err
-	}
-	migrateURL, err := server.FindValue(cmd.MigrateDatabase, server.MigrateDatabaseName, "")
-	if err != nil {
-		return err
+		return &exitError{code: exitUsage, cause: err}
 	}
 	if cmd.Action == "up" {
 		if err := migrateDatabase(ctx, url, migrateURL); err != nil {

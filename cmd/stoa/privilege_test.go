@@ -92,6 +92,11 @@ func TestLeastPrivilege(t *testing.T) {
 	if _, err := openWithoutMigration(t, at(logins.backup)); err == nil || !strings.Contains(err.Error(), "may not act under the roles stoa_tenant and stoa_platform") {
 		t.Errorf("a login without the roles gets %v", err)
 	}
+	// The login alone reads nothing: it has to act under one of the roles, as the server does for each transaction.
+	dbtest.ExecSQL(t, at(logins.login), "SET ROLE stoa_platform; SELECT count(*) FROM task")
+	if out, err := exec.CommandContext(t.Context(), "psql", "--dbname", at(logins.login), "--command", "SELECT count(*) FROM task").CombinedOutput(); err == nil || !strings.Contains(string(out), "permission denied") {
+		t.Errorf("without SET ROLE the login that serves reads %s", out)
+	}
 	dump, task, token := filepath.Join(t.TempDir(), "stoa.dump"), "", ""
 	for _, open := range []func() (*server.Server, error){
 		func() (*server.Server, error) {

@@ -45,7 +45,7 @@ func (cmd *secretSetCmd) Run(ctx context.Context, c *console) error {
 	switch {
 	case value != "":
 	case c.interactive:
-		value, err = c.promptValue("value of "+cmd.Name+": ", true)
+		value, _ = c.promptLine(ctx, "value of "+cmd.Name+": ", true)
 	default:
 		value, err = c.readInput("-")
 	}
@@ -91,15 +91,19 @@ func (cmd *secretListCmd) Run(ctx context.Context, c *console) error {
 
 // secretDeleteCmd is `stoa app secret delete`.
 type secretDeleteCmd struct {
-	serverFlag `embed:""`
-	App        string `arg:"" help:"The app's name."`
-	Name       string `arg:"" help:"The secret's name."`
+	serverFlag  `embed:""`
+	confirmFlag `embed:""`
+	App         string `arg:"" help:"The app's name."`
+	Name        string `arg:"" help:"The secret's name."`
 }
 
 // Run deletes the secret.
 func (cmd *secretDeleteCmd) Run(ctx context.Context, c *console) error {
 	api, err := cmd.newAdminClient()
 	if err != nil {
+		return err
+	}
+	if err := cmd.confirmYes(ctx, c, "delete the secret "+cmd.Name+" of "+cmd.App); err != nil {
 		return err
 	}
 	if err := api.doJSON(ctx, http.MethodDelete, secretPath(cmd.App, cmd.Name), nil, nil); err != nil {

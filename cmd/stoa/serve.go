@@ -37,6 +37,7 @@ func (cmd *serveCmd) Run(ctx context.Context, c *console) error {
 	}
 	defer func() { _ = closeLog() }()
 	slog.SetDefault(log)
+	mine.WarnUnknownVariables(log)
 	// Where the log is JSON on standard error, nothing else is written there, so that every line can be parsed.
 	pure := s.Log.Format == "json" && s.Log.File == ""
 	announce := func(text string) { c.printStatus("%s", text) }

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +85,29 @@ func checkStopping(t *testing.T, database string) {
 				t.Errorf("WebSocket: %s, want UNAVAILABLE", frame)
 			}
 		})
+	}
+}
+
+// TestStopped stops a process whose run does not end in time: the last line of its log has the duration and the run that
+// was returned to the queue.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	t.Run("serves", func(t *testing.T) {
+		port, host, none, database := 0, "127.0.0.1", time.Duration(0), dbtest.NewSQLiteURL(t)
+		h, err := openFlaggedServer(t, server.Flags{Database: &database, Port: &port, Host: &host, ShutdownTimeout: &none},
+			slog.New(slog.NewTextHandler(&log, nil)), exampleConfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ts := startTestServer(t, h)
+		ts.createApp(t, "acme", stoppingApp)
+		ts.sendNonBlocking(t, ts.createToken(t, "acme", "ana", nil), newTextMessage("endless"), http.StatusOK)
+		waitWithin(t, 20*time.Second, "the run is at work", func() bool { return ts.Execution.Inflight() == 1 })
+	})
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if last := lines[len(lines)-1]; !regexp.MustCompile(`level=INFO msg=stopped duration=[0-9.e-]+ returned_runs=1$`).MatchString(last) {
+		t.Errorf("the last line is %s, of\n%s", last, log.String())
 	}
 }
 

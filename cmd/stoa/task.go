@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -229,9 +228,9 @@ func (cmd *taskCancelCmd) Run(ctx context.Context, c *console) error {
 
 // decisionFlags are the arguments of approve and reject.
 type decisionFlags struct {
-	taskFlags `embed:""`
-	Call      string `placeholder:"ID" help:"Only this call, of several that wait."`
-	Yes       bool   `short:"y" help:"Do not ask."`
+	taskFlags   `embed:""`
+	confirmFlag `embed:""`
+	Call        string `placeholder:"ID" help:"Only this call, of several that wait."`
 }
 
 // taskApproveCmd is `stoa task approve`.
@@ -271,7 +270,11 @@ func (f *decisionFlags) decide(ctx context.Context, c *console, verb, comment st
 		return err
 	}
 	for _, a := range waiting {
-		if err := f.confirm(ctx, c, verb, a); err != nil {
+		if a.Prompt != "" {
+			c.printStatus("%s", a.Prompt)
+		}
+		c.printStatus("%s", a.describe())
+		if err := f.confirmYes(ctx, c, verb+" this call"); err != nil {
 			return err
 		}
 		body := map[string]string{"call_id": a.CallID}
@@ -302,21 +305,4 @@ func (t *taskRecord) selectApprovals(id string) ([]approval, error) {
 		return nil, fmt.Errorf("task %s has no call %s that waits for a decision (stoa task get %s --json lists those that do)", t.TaskID, id, quoteWord(t.TaskID))
 	}
 	return t.Approvals, nil
-}
-
-// confirm shows a call with the question about it and asks whether to decide so. Without a terminal only --yes confirms.
-func (f *decisionFlags) confirm(ctx context.Context, c *console, verb string, a approval) error {
-	if a.Prompt != "" {
-		c.printStatus("%s", a.Prompt)
-	}
-	c.printStatus("%s", a.describe())
-	switch {
-	case f.Yes:
-		return nil
-	case !c.interactive:
-		return &exitError{code: exitUsage, cause: errors.New("no terminal to ask at: add --yes to " + verb + " this call")}
-	case c.promptYesNo(ctx, verb+" this call? [y/n] ") != "approve":
-		return errors.New("nothing more was decided")
-	}
-	return nil
 }

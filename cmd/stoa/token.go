@@ -50,8 +50,9 @@ func (cmd *appTokenCmd) Run(ctx context.Context, c *console) error {
 
 // appRevokeCmd is `stoa app revoke`.
 type appRevokeCmd struct {
-	appFlags `embed:""`
-	Sub      string `placeholder:"SUBJECT" help:"Only the tokens of this subject."`
+	appFlags    `embed:""`
+	confirmFlag `embed:""`
+	Sub         string `placeholder:"SUBJECT" help:"Only the tokens of this subject."`
 }
 
 // Run revokes every token that was issued before now, of the app or of one subject. Tokens issued later are valid.
@@ -61,6 +62,9 @@ func (cmd *appRevokeCmd) Run(ctx context.Context, c *console) error {
 	if cmd.Sub != "" {
 		body["sub"] = cmd.Sub
 		whose = "the tokens of " + cmd.Sub + " in " + cmd.Name
+	}
+	if err := cmd.confirmYes(ctx, c, "revoke "+whose); err != nil {
+		return err
 	}
 	return cmd.callAPI(ctx, c, http.MethodPost, "/tokens:revoke", body, func(json.RawMessage) error {
 		c.printStatus("%s revoked", whose)

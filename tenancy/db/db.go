@@ -115,7 +115,11 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		d.engineKind = SQLite
 		d.engine, err = openSQLite(ctx, remaining, platformFileOptions)
 		if remaining != ":memory:" {
-			d.outages = newOutageMonitor(filepath.Dir(remaining), o.Log)
+			folder := filepath.Dir(remaining)
+			if absolute, err := filepath.Abs(folder); err == nil {
+				folder = absolute // the log is not read in the folder of this process
+			}
+			d.outages = newOutageMonitor(folder, o.Log)
 		}
 	case "postgres", "postgresql":
 		d.engineKind = Postgres

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -92,4 +93,21 @@ func TestFullDisk(t *testing.T) {
 			t.Errorf("after a write: %v", err)
 		}
 	})
+}
+
+// TestOutageFolder checks that the monitor of a relative path has the whole path of its folder, which the log shows.
+func TestOutageFolder(t *testing.T) {
+	t.Chdir(t.TempDir())
+	folder, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := Open(t.Context(), "sqlite://stoa.db", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	if d.outages.folder != folder {
+		t.Errorf("the folder is %q, want %q", d.outages.folder, folder)
+	}
 }

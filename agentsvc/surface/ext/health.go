@@ -2,6 +2,7 @@ package ext
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/response"
+	"stoa/tenancy/db"
 )
 
 // Bounds of the database check.
@@ -89,15 +91,19 @@ func (h *healthChecker) checkReady(ctx context.Context) error {
 	return h.checkDatabase(ctx)
 }
 
-// handleHealth answers 200 as long as the process serves, also when the database is unreachable: a liveness probe
-// must not restart every process because of the database. The state of the database is a member of the answer.
+// handleHealth answers 200 as long as the process serves, also when the database does not work: a liveness probe
+// must not restart every process because of the database. The state of the database is a member of the answer, with the
+// reason that /ready names.
 func (h *healthChecker) handleHealth(w http.ResponseWriter, r *http.Request) error {
 	answer := healthRecord{Status: "ok", Version: h.options.Version, Database: "connected"}
 	if a := h.options.Auth; a.Enabled {
 		answer.Auth = &authRecord{Enabled: true, Type: "jwt", Issuer: a.Issuer, Audience: a.Audience, ClientID: a.ClientID}
 	}
-	if h.checkDatabase(r.Context()) != nil {
-		answer.Database = "unreachable"
+	switch err := h.checkDatabase(r.Context()); {
+	case errors.Is(err, db.ErrDiskFull):
+		answer.Database, answer.DatabaseError = "disk_full", db.ErrDiskFull.Error()
+	case err != nil:
+		answer.Database, answer.DatabaseError = "unreachable", db.ErrUnreachable.Error()
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	return response.WriteJSON(w, http.StatusOK, answer)

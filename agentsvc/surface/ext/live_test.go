@@ -3,6 +3,7 @@ package ext_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/surfacetest"
+	"stoa/tenancy/db"
 )
 
 const slowConfig = `
@@ -217,10 +219,13 @@ func TestShutdown(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	t.Parallel()
-	var broken, busy atomic.Bool
+	var broken, full, busy atomic.Bool
 	failing := func(b *atomic.Bool) func(context.Context) error {
 		return func(context.Context) error {
-			if b.Load() {
+			switch {
+			case full.Load():
+				return fmt.Errorf("ping: %w", db.ErrDiskFull)
+			case b.Load():
 				return context.DeadlineExceeded
 			}
 			return nil
@@ -246,6 +251,13 @@ func TestHealth(t *testing.T) {
 		_, body := h.Do(t, http.MethodGet, "/health", "", nil)
 		return strings.Contains(body, `"database":"unreachable"`)
 	})
-	check("/health", http.StatusOK, `"database":"unreachable"`)
-	check("/ready", http.StatusServiceUnavailable, `"UNAVAILABLE"`)
+	check("/health", http.StatusOK, `"database":"unreachable","database_error":"the database does not answer"`)
+	check("/ready", http.StatusServiceUnavailable, `: the database does not answer"`)
+	full.Store(true)
+	surfacetest.WaitUntil(t, "the disk is full", func() bool {
+		_, body := h.Do(t, http.MethodGet, "/health", "", nil)
+		return strings.Contains(body, `"database":"disk_full"`)
+	})
+	check("/health", http.StatusOK, `"database":"disk_full","database_error":"the disk of the database is full"`)
+	check("/ready", http.StatusServiceUnavailable, `: the disk of the database is full"`)
 }

@@ -174,14 +174,15 @@ type (
 		Status string `json:"status"`
 		Role   string `json:"role,omitempty"`
 	}
-	// healthRecord is the answer of /health. Database is connected or unreachable. Nothing sets StudioMode yet: it
-	// is always false.
+	// healthRecord is the answer of /health. Database is connected, unreachable or disk_full; DatabaseError is the reason
+	// in words, "" while it is connected. Nothing sets StudioMode yet: it is always false.
 	healthRecord struct {
-		Status     string      `json:"status"`
-		StudioMode bool        `json:"studio_mode"`
-		Auth       *authRecord `json:"auth,omitempty"`
-		Version    string      `json:"version"`
-		Database   string      `json:"database"`
+		Status        string      `json:"status"`
+		StudioMode    bool        `json:"studio_mode"`
+		Auth          *authRecord `json:"auth,omitempty"`
+		Version       string      `json:"version"`
+		Database      string      `json:"database"`
+		DatabaseError string      `json:"database_error,omitempty"`
 	}
 	// authRecord describes how a client logs in; /health has it only if authentication is enabled.
 	authRecord struct {

@@ -19,11 +19,11 @@ const (
 // requests: they probe /ready, see that the process is stopping and route elsewhere. If /ready was never probed there
 // is no load balancer to wait for. All fields are safe for concurrent use.
 type drainer struct {
-	stopping          atomic.Bool  // set once by awaitBalancers
-	probed            atomic.Bool  // /ready has been requested at least once
-	notReadyResponses atomic.Int64 // probes that were answered with "stopping"
-	lastRequest       atomic.Int64 // time of the last client request, in microseconds since startedAt
-	startedAt         time.Time    // monotonic reference for lastRequest; set by newDrainer
+	stoppingSince     atomic.Pointer[time.Time] // set once by awaitBalancers
+	probed            atomic.Bool               // /ready has been requested at least once
+	notReadyResponses atomic.Int64              // probes that were answered with "stopping"
+	lastRequest       atomic.Int64              // time of the last client request, in microseconds since startedAt
+	startedAt         time.Time                 // monotonic reference for lastRequest; set by newDrainer
 }
 
 // newDrainer returns a drainer whose clock starts now.
@@ -32,7 +32,7 @@ func newDrainer() *drainer { return &drainer{startedAt: time.Now()} }
 // checkReady returns an error while the process is stopping; see [Server.checkReady].
 func (d *drainer) checkReady(context.Context) error {
 	d.probed.Store(true)
-	if d.stopping.Load() {
+	if d.stoppingSince.Load() != nil {
 		d.notReadyResponses.Add(1)
 		return errors.New("stopping")
 	}
@@ -56,7 +56,8 @@ func (d *drainer) trackRequests(next http.Handler) http.Handler {
 // awaitBalancers makes the process not ready and returns when the load balancers have noticed (minNotReadyResponses
 // and quietPeriod hold), after limit at the latest, or when ctx ends.
 func (d *drainer) awaitBalancers(ctx context.Context, limit time.Duration) {
-	d.stopping.Store(true)
+	now := time.Now()
+	d.stoppingSince.Store(&now)
 	// No load balancer: a developer's server stops at once.
 	if !d.probed.Load() {
 		return

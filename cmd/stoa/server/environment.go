@@ -1,14 +1,19 @@
 package server
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/kelseyhightower/envconfig"
+
+	"stoa/agentsvc/config/document"
 )
 
 // lookupEnv returns an environment variable. An empty variable counts as not set, as container platforms pass unset
@@ -33,6 +38,22 @@ func FindValue(given, name, fallback string) (string, error) {
 	}
 	found, err := readSecret(name)
 	return cmp.Or(found, fallback), err
+}
+
+// FindDatabase returns the addresses of the database and of its migrating login, each as [FindValue] does; migrating is "" if
+// the same login migrates. Without a PostgreSQL database a migrating login is an error: a new SQLite file would be used
+// instead of the database that it names.
+func FindDatabase(database, migrateDatabase string) (url, migrating string, err error) {
+	if url, err = FindValue(database, DatabaseName, "sqlite://stoa.db"); err != nil {
+		return "", "", err
+	}
+	if migrating, err = FindValue(migrateDatabase, MigrateDatabaseName, ""); err != nil {
+		return "", "", err
+	}
+	if migrating != "" && !strings.HasPrefix(url, "postgres") {
+		return "", "", fmt.Errorf("--migrate-database (%s) needs --database (%s) with the same PostgreSQL database, as in postgres://USER@HOST/NAME", MigrateDatabaseName, DatabaseName)
+	}
+	return url, migrating, nil
 }
 
 // secretLine matches a line of a file like the one that a server on SQLite writes (writeSecrets).
@@ -69,7 +90,61 @@ func readSecret(name string) (string, error) {
 func envError(err error) error {
 	var p *envconfig.ParseError
 	if errors.As(err, &p) {
-		return fmt.Errorf("%s in the environment is not a valid %s", p.KeyName, p.TypeName)
+		return fmt.Errorf("%s in the environment must be %s", p.KeyName, describeValues(p.TypeName))
 	}
 	return err
+}
+
+// describeValues returns in words what the value of a setting of a Go type must be.
+func describeValues(typeName string) string {
+	switch strings.TrimPrefix(typeName, "*") {
+	case "int", "int64":
+		return "a whole number such as 8"
+	case "bool":
+		return "true or false"
+	case "time.Duration":
+		return "a duration such as 30s or 5m"
+	case "map[string]string":
+		return "pairs with a colon between them, separated by commas, such as input_tokens:tokens_in"
+	}
+	return "another value"
+}
+
+// clientVariables are the variables of the client commands. They may be set where a server runs.
+var clientVariables = []string{"STOA_SERVER", "STOA_CA_FILE", "STOA_TOKEN", "STOA_TOKEN_FILE"}
+
+// listVariables returns the names of all variables that Stoa reads and that begin with STOA_.
+func listVariables() []string {
+	all := slices.Clone(clientVariables)
+	for prefix, settings := range map[string]any{
+		"stoa": &environment{}, "stoa_notification": &notificationSettings{}, "stoa_export": &exportSettings{}, "stoa_invoice": &billingSettings{},
+	} {
+		var names strings.Builder
+		// It fails for a template that is wrong, and for no value.
+		_ = envconfig.Usagef(prefix, settings, &names, "{{range .}}{{usage_key .}} {{end}}")
+		all = append(all, strings.Fields(names.String())...)
+	}
+	for _, name := range []string{
+		DatabaseName, MigrateDatabaseName, redisName, AdminSecretName, MasterKeyName, MetricsTokenName, NotificationSecretName, WebhookSecretName, StripeKeyName,
+	} {
+		all = append(all, name, name+"_FILE")
+	}
+	return all
+}
+
+// WarnUnknownVariables logs the names of the variables that begin with STOA_ and that neither Stoa nor the operator's
+// file reads: a name with a mistake would otherwise be ignored silently.
+func (a *DefaultApp) WarnUnknownVariables(log *slog.Logger) {
+	known := listVariables()
+	for _, pair := range slices.Sorted(slices.Values(os.Environ())) {
+		name, value, _ := strings.Cut(pair, "=")
+		if !strings.HasPrefix(name, "STOA_") || value == "" || slices.Contains(known, name) || bytes.Contains(a.source, []byte(name)) {
+			continue
+		}
+		var hint []any
+		if word := document.SuggestWord(name, known); word != "" {
+			hint = []any{"did_you_mean", word}
+		}
+		log.Warn("the environment variable is not known and has no effect", append([]any{"variable", name}, hint...)...)
+	}
 }

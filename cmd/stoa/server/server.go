@@ -30,6 +30,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -186,8 +187,15 @@ func (s *Server) checkReady(ctx context.Context) error {
 	return s.Storage.keyWatch.checkReady()
 }
 
-// Close releases everything that New opened, in reverse order, and joins the errors.
-func (s *Server) Close() error { return s.closers.close() }
+// Close releases everything that New opened, in reverse order, and joins the errors. Of a process that has served it
+// writes the last line of the log.
+func (s *Server) Close() error {
+	err := s.closers.close()
+	if since := s.network.drainer.stoppingSince.Load(); since != nil {
+		s.Log.Info("stopped", "duration", time.Since(*since).Seconds(), "returned_runs", s.Execution.RunPool.Returned())
+	}
+	return err
+}
 
 // Metrics returns what counts the events of this process; nil if nothing reads the metrics.
 func (s *Server) Metrics() *metrics.Recorder { return s.telemetry.metrics }
@@ -286,14 +294,18 @@ func (s *Server) newSchedulerLoop(serving context.Context) func(context.Context)
 func (s *Server) describeServing(addr net.Addr) string {
 	s.Log.Info("serving", "role", s.Settings.Role, "address", addr.String(), "grpc", s.grpcAddress(), "database", string(s.Storage.DB.Engine()), "version", s.Version)
 	if s.DefaultApp.Config() != nil && !s.DefaultApp.authConfig().Enabled && !s.Settings.isLoopback() && s.Settings.Role != roleWorker {
-		s.Log.Warn("the app default is open: everyone who reaches this address may do everything in it; server.auth in its configuration or --host 127.0.0.1 keeps others out")
+		if s.DefaultApp.Path() == "" {
+			s.Log.Warn("without --config this server has the built-in app default, which is open: everyone who reaches this address may call it; a file with server.auth, or --host 127.0.0.1, keeps others out")
+		} else {
+			s.Log.Warn("the app default is open: everyone who reaches this address may do everything in it; server.auth in its configuration or --host 127.0.0.1 keeps others out")
+		}
 	}
 	text := fmt.Sprintf("Stoa %s serves at %s", s.Version, s.network.localURL(addr))
 	if at := s.grpcAddress(); at != "" {
 		text += "\ngRPC is at " + at + "."
 	}
 	if s.Storage.secrets.path != "" {
-		text += "\nThe admin secret lies in " + s.Storage.secrets.path + "; stoa app finds it there."
+		text += "\nThe admin secret is in " + s.Storage.secrets.path + "; stoa app finds it in that folder."
 	}
 	return text
 }

@@ -67,6 +67,12 @@ type Flags struct {
 	LogFormat       *string        `split_words:"true" enum:"simple,verbose,json" help:"simple, verbose or json (simple)."`
 }
 
+// environment is what the variables of the environment set: the flags, and what is no flag.
+type environment struct {
+	Flags
+	AppHosts []string `split_words:"true"`
+}
+
 // Settings are the flags after every source was applied and checked. It is a value and does not change after
 // ResolveSettings. "" and 0 turn a feature off where the flag's help describes that.
 type Settings struct {
@@ -149,10 +155,7 @@ type LogSettings struct {
 // its default, and checks the ranges. cfg may be nil. Its errors name the flag or variable and never the value of a
 // variable.
 func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
-	var e struct {
-		Flags
-		AppHosts []string `split_words:"true"`
-	}
+	var e environment
 	if err := envconfig.Process("stoa", &e); err != nil {
 		return Settings{}, envError(err)
 	}
@@ -160,7 +163,7 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 	if cfg == nil {
 		cfg = config.DefaultConfig(nil)
 	}
-	urls, err := findURLs(line, e.Flags)
+	databaseURL, migrateURL, redisURL, err := findURLs(line, e.Flags)
 	if err != nil {
 		return Settings{}, err
 	}
@@ -181,7 +184,7 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 			Sign:       firstNonNil(false, line.SignCards, e.SignCards),
 		},
 		Database: DatabaseSettings{
-			URL: urls[0], MigrateURL: urls[1], RedisURL: urls[2],
+			URL: databaseURL, MigrateURL: migrateURL, RedisURL: redisURL,
 			NoMigrate:      firstNonNil(false, line.NoMigrate, e.NoMigrate),
 			AppStoredBytes: firstNonNil(int64(10)<<30, line.AppStoredBytes, e.AppStoredBytes),
 		},
@@ -235,18 +238,12 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 
 // findURLs returns the addresses of the database, of its migrating login and of Redis. Each may also come from a file,
 // because it may contain a password.
-func findURLs(line, env Flags) (urls [3]string, err error) {
-	for i, u := range []struct {
-		name, fallback string
-		line, env      *string
-	}{
-		{DatabaseName, "sqlite://stoa.db", line.Database, env.Database}, {MigrateDatabaseName, "", line.MigrateDatabase, env.MigrateDatabase}, {redisName, "", line.Redis, env.Redis},
-	} {
-		if urls[i], err = FindValue(firstNonNil("", u.line, u.env), u.name, u.fallback); err != nil {
-			return urls, err
-		}
+func findURLs(line, env Flags) (database, migrating, redis string, err error) {
+	database, migrating, err = FindDatabase(firstNonNil("", line.Database, env.Database), firstNonNil("", line.MigrateDatabase, env.MigrateDatabase))
+	if err == nil {
+		redis, err = FindValue(firstNonNil("", line.Redis, env.Redis), redisName, "")
 	}
-	return urls, nil
+	return database, migrating, redis, err
 }
 
 // Bounds of the memory for answers and conversations, in MiB. One app may have half of the pool (capacity.Pool), and

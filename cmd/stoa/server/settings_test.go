@@ -54,6 +54,11 @@ var flagCases = map[string]struct {
 	"LogFormat":             {"json", func(s Settings) any { return s.Log.Format }, "json"},
 }
 
+// expectedValues are what an error about a variable says that it must be, by the type of its flag.
+var expectedValues = map[string]string{
+	"int": "a whole number such as 8", "int64": "a whole number such as 8", "bool": "true or false", "time.Duration": "a duration such as 30s or 5m",
+}
+
 var camelWord = regexp.MustCompile(`[A-Z]+[a-z]*`)
 
 // TestEnvironment sets each flag's variable to a valid and to an invalid value.
@@ -70,6 +75,9 @@ func TestEnvironment(t *testing.T) {
 			variable = "STOA_" + strings.ToUpper(strings.Join(camelWord.FindAllString(f.Name, -1), "_"))
 		}
 		t.Run(variable, func(t *testing.T) {
+			if f.Name == "MigrateDatabase" {
+				t.Setenv(DatabaseName, "postgres://d")
+			}
 			t.Setenv(variable, row.value)
 			s, err := ResolveSettings(Flags{}, nil)
 			switch {
@@ -87,8 +95,12 @@ func TestEnvironment(t *testing.T) {
 				return
 			}
 			t.Setenv(variable, "nonsense")
-			if _, err := ResolveSettings(Flags{}, nil); err == nil {
-				t.Errorf("%s=nonsense is taken", variable)
+			_, err = ResolveSettings(Flags{}, nil)
+			if err == nil {
+				t.Fatalf("%s=nonsense is taken", variable)
+			}
+			if want := expectedValues[f.Type.Elem().String()]; want != "" && err.Error() != variable+" in the environment must be "+want {
+				t.Errorf("%s=nonsense: %v, want that it must be %s", variable, err, want)
 			}
 		})
 	}
@@ -170,6 +182,9 @@ func TestSecretFiles(t *testing.T) {
 			if got != c.want || (err == nil) != (c.problem == "") || err != nil && !strings.Contains(err.Error(), c.problem) {
 				t.Errorf("%q, %v; want %q, %q", got, err, c.want, c.problem)
 			}
+			if c.name == MigrateDatabaseName {
+				t.Setenv(DatabaseName, "postgres://stoa@db/stoa")
+			}
 			s, err := ResolveSettings(Flags{}, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -178,7 +193,7 @@ func TestSecretFiles(t *testing.T) {
 			if url, ok := read[c.name]; ok && url != c.want {
 				t.Errorf("the setting is %q", url)
 			}
-			given := "sqlite://given.db"
+			given := "postgres://given"
 			if s, err := ResolveSettings(Flags{Database: &given}, nil); err != nil || s.Database.URL != given {
 				t.Errorf("the command line's database is not used: %q, %v", s.Database.URL, err)
 			}

@@ -1,0 +1,84 @@
+package server
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"stoa/tenancy/db"
+)
+
+// TestUnknownVariables warns of variables that nothing reads, without their values, and of no others.
+func TestUnknownVariables(t *testing.T) {
+	for _, pair := range os.Environ() {
+		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "STOA_") {
+			t.Setenv(name, "") // an empty variable is as one that is not set
+		}
+	}
+	for name, value := range map[string]string{
+		"STOA_QUEUE_WORKER": "s3cret", "STOA_DATABASE_FILES": "s3cret", "STOA_SOMETHING_ELSE": "s3cret", // unknown
+		"STOA_QUEUE_WORKERS": "4", "STOA_GRPC_PORT": "0", "STOA_APP_HOSTS": "{app}.example", "STOA_MASTER_KEY_FILE": "/k", "STOA_EXPORT_FOLDER": "/x",
+		"STOA_EXPORT_STRIPE_KEY": "k", "STOA_INVOICE_GRACE": "72h", "STOA_NOTIFICATION_PRIVATE_NETWORK": "true", "STOA_TOKEN": "t", "STOA_MOTTO": "m",
+	} {
+		t.Setenv(name, value)
+	}
+	app := &DefaultApp{source: []byte(`agents: {a: {description: "${STOA_MOTTO}"}}`)}
+	var log bytes.Buffer
+	app.WarnUnknownVariables(slog.New(slog.NewTextHandler(&log, nil)))
+	var got []string
+	for line := range strings.Lines(log.String()) {
+		got = append(got, line[strings.Index(line, "msg="):])
+	}
+	want := []string{
+		"msg=\"the environment variable is not known and has no effect\" variable=STOA_DATABASE_FILES did_you_mean=STOA_DATABASE_FILE\n",
+		"msg=\"the environment variable is not known and has no effect\" variable=STOA_QUEUE_WORKER did_you_mean=STOA_QUEUE_WORKERS\n",
+		"msg=\"the environment variable is not known and has no effect\" variable=STOA_SOMETHING_ELSE\n",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestDocumentedVariables checks that every variable that the documentation names is known.
+func TestDocumentedVariables(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../../../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatal(pages, err)
+	}
+	known := listVariables()
+	for _, page := range append(pages, "../../../README.md") {
+		if filepath.Base(page) == "reliability.md" {
+			continue // variables of tests
+		}
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`STOA_[A-Z_]*[A-Z]\b`).FindAllString(string(text), -1) {
+			if !slices.Contains(known, name) {
+				t.Errorf("%s names %s, which is not known", page, name)
+			}
+		}
+	}
+}
+
+// TestSecretsPath checks that the start names the whole path of the file with the generated secrets.
+func TestSecretsPath(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, name := range []string{AdminSecretName, MasterKeyName, MetricsTokenName} {
+		t.Setenv(name, "")
+	}
+	s, err := loadSecrets(db.SQLite, "sqlite://stoa.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !filepath.IsAbs(s.path) || filepath.Base(s.path) != "stoa.secrets" {
+		t.Errorf("the secrets are in %q, want an absolute path", s.path)
+	}
+}
