@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
 )
 
 // TestUnknownVariables warns of variables that nothing reads, without their values, and of no others.
@@ -74,7 +74,7 @@ func TestSecretsPath(t *testing.T) {
 	for _, name := range []string{AdminSecretName, MasterKeyName, MetricsTokenName} {
 		t.Setenv(name, "")
 	}
-	s, err := loadSecrets(db.SQLite, "sqlite://stoa.db")
+	s, err := loadSecrets(t.Context(), dbtest.NewSQLite(t), "sqlite://stoa.db")
 	if err != nil {
 		t.Fatal(err)
 	}
