@@ -77,7 +77,7 @@ func TestNewProtocol(t *testing.T) {
 		{"no permission", "/telegraph/assistant", viewer, hello, 403, `{"STOP":"PERMISSION_DENIED"}`},
 		{"no such agent", "/telegraph/nobody", "", hello, 404, `{"STOP":"NOT_FOUND"}`},
 		{"no JSON", "/telegraph/assistant", "", "hello", 400, `{"STOP":"INVALID_ARGUMENT"}`},
-		{"too deep", "/telegraph/assistant", "", strings.Repeat("[", 65), 400, `{"STOP":"INVALID_ARGUMENT"}`},
+		{"too deep", "/telegraph/assistant", "", strings.Repeat("[", 65), 413, `{"STOP":"RESOURCE_EXHAUSTED"}`},
 	}
 	for _, tt := range tests {
 		resp := h.OpenResponse(t, http.MethodPost, tt.path, tt.token, tt.body)

@@ -259,7 +259,7 @@ agents:
 					want = 200 // a viewer may read
 				}
 			}
-			// What is wrong with the params is only told to a caller who may use the agent.
+			// What is wrong with the params is only reported to a caller who may use the agent.
 			for _, params := range []map[string]any{params, {"nosuch": 1}} {
 				req := h.newRequest(t, "POST", "/agents/"+tt.agent, tt.credential, newRPCCall(method, params))
 				if tt.key != "" {

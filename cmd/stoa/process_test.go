@@ -434,7 +434,7 @@ func TestFilesDiffer(t *testing.T) {
 func TestOpenDefault(t *testing.T) {
 	t.Parallel()
 	for host, warned := range map[string]bool{"0.0.0.0": true, "127.0.0.1": false} {
-		if got := strings.Contains(startProcess(t, t.TempDir(), "--host", host).Output(), "the app default is open"); got != warned {
+		if got := strings.Contains(startProcess(t, t.TempDir(), "--host", host).Output(), "is open: everyone who reaches this address"); got != warned {
 			t.Errorf("at %s the log has: %v", host, got)
 		}
 	}

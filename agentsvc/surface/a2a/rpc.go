@@ -92,7 +92,7 @@ func (m rpcMethod) bindVersion(codec *versionCodec, o Options) jsonrpc.Method {
 		c := &call{codec: codec, r: r, request: surface.RequestOf(r), options: o, unanswered: rpc.IsNotification()}
 		if len(rpc.Params) > 0 {
 			if err := decodeParams(rpc, codec, &c.params); err != nil {
-				// What is wrong is only told to callers that may call the agent.
+				// What is wrong is only reported to callers that may call the agent.
 				return cmp.Or(c.request.AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent")), err)
 			}
 		}
