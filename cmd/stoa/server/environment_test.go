@@ -32,7 +32,8 @@ func TestUnknownVariables(t *testing.T) {
 	app.WarnUnknownVariables(slog.New(slog.NewTextHandler(&log, nil)))
 	var got []string
 	for line := range strings.Lines(log.String()) {
-		got = append(got, line[strings.Index(line, "msg="):])
+		_, text, _ := strings.Cut(line, " msg=")
+		got = append(got, "msg="+text)
 	}
 	want := []string{
 		"msg=\"the environment variable is not known and has no effect\" variable=STOA_DATABASE_FILES did_you_mean=STOA_DATABASE_FILE\n",
