@@ -76,7 +76,7 @@ func startServer(t *testing.T) string {
 		case endpoint == "POST /v1/batch/objects":
 			answer = storeObjects(t, index, in)
 		case endpoint == "DELETE /v1/batch/objects" && !index.Has(in.Match.Class):
-			status, answer = http.StatusUnprocessableEntity, map[string]any{"error": []any{map[string]any{"message": "a secret"}}}
+			status, answer = http.StatusInternalServerError, map[string]any{"error": []any{map[string]any{"message": "a secret"}}}
 		case endpoint == "DELETE /v1/batch/objects":
 			index.Delete(in.Match.Class, in.Match.Where.ValueTextArray)
 			answer = map[string]any{"results": map[string]any{"failed": 0}}
