@@ -171,7 +171,8 @@ func (s *Store) Search(ctx context.Context, collection string, q vectorstore.Que
 	if err != nil {
 		return nil, fmt.Errorf("search documents: %w", err)
 	}
-	matches = slices.DeleteFunc(matches, func(m vectorstore.Match) bool { return m.Score < q.MinScore })
+	// A score that is no number is not at least MinScore either.
+	matches = slices.DeleteFunc(matches, func(m vectorstore.Match) bool { return !(m.Score >= q.MinScore) })
 	slices.SortStableFunc(matches, func(a, b vectorstore.Match) int { return cmp.Compare(b.Score, a.Score) })
 	return matches[:min(limit, len(matches))], nil
 }

@@ -1,8 +1,12 @@
 package remote_test
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"log"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -149,10 +153,13 @@ func TestCollectionNames(t *testing.T) {
 // limit or below the score is left out.
 func TestSearchBounds(t *testing.T) {
 	t.Parallel()
-	b := &recordingBackend{matches: []vectorstore.Match{{ID: "c", Score: 0.2}, {ID: "a", Score: 0.9}, {ID: "b", Score: 0.5}}}
-	got, err := remote.NewStore("kind", "", b).Search(t.Context(), "c", vectorstore.Query{Limit: 2, MinScore: 0.4})
-	if err != nil || fmt.Sprint(got) != "[{a 0.9} {b 0.5}]" || b.limit != 2 {
+	b := &recordingBackend{matches: []vectorstore.Match{{ID: "c", Score: 0.2}, {ID: "a", Score: 0.9}, {ID: "b", Score: 0.5}, {ID: "d", Score: float32(math.NaN())}}}
+	got, err := remote.NewStore("kind", "", b).Search(t.Context(), "c", vectorstore.Query{Limit: 4, MinScore: 0.4})
+	if err != nil || fmt.Sprint(got) != "[{a 0.9} {b 0.5}]" || b.limit != 4 {
 		t.Error(got, err, b.limit)
+	}
+	if got, err := remote.NewStore("kind", "", b).Search(t.Context(), "c", vectorstore.Query{Limit: 1}); err != nil || len(got) != 1 {
+		t.Error(got, err)
 	}
 	if _, err := remote.NewStore("kind", "", b).Search(t.Context(), "c", vectorstore.Query{Limit: 1 << 40}); err != nil || b.limit != remote.MaxMatches {
 		t.Error(err, b.limit)
@@ -166,5 +173,27 @@ func TestForgottenCollection(t *testing.T) {
 	err := remote.NewStore("kind", "", b).UpsertDocuments(t.Context(), "c", make([]vectorstore.Document, 1))
 	if _, ok := errors.AsType[*vectorstore.UnavailableError](err); !ok {
 		t.Error(err)
+	}
+}
+
+// TestTLS checks that requests are encrypted with EnableTLS, to a server whose certificate is trusted only.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	certificate, trusted := remotetest.NewTLSOptions(t, server.Listener.Addr().String())
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	plain, distrustful := remotetest.NewOptions(t, server.Listener.Addr().String()), remotetest.NewOptions(t, server.Listener.Addr().String())
+	distrustful.EnableTLS = true
+	for name, c := range map[string]struct {
+		options remote.Options
+		works   bool
+	}{"trusted": {trusted, true}, "not encrypted": {plain, false}, "not trusted": {distrustful, false}} {
+		err := remote.NewClient("kind", c.options, 1, http.Header{}).Call(t.Context(), http.MethodGet, "/", nil, nil)
+		if (err == nil) != c.works {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
