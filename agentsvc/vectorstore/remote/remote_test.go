@@ -112,7 +112,7 @@ func TestBatches(t *testing.T) {
 			docs[i].Vector = vector
 		}
 		b := &recordingBackend{}
-		if err := remote.NewStore("kind", "", b).UpsertDocuments(t.Context(), "c", docs); err != nil {
+		if err := remote.NewStore("kind", remote.Options{}, b).UpsertDocuments(t.Context(), "c", docs); err != nil {
 			t.Error(err)
 		}
 		if got := fmt.Sprint(b.batches); got != want {
@@ -135,9 +135,10 @@ func TestCollectionNames(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
 	for _, prefix := range []string{"", "acme", "ac/me", strings.Repeat("p", 30)} {
-		for _, collection := range []string{"", "a", "A", strings.Repeat("long/", 1000)} {
+		for i, collection := range []string{"", "a", "A", strings.Repeat("long/", 1000), "a"} {
+			tenant := fmt.Sprint("tenant", i/4)
 			b := &recordingBackend{}
-			if err := remote.NewStore("kind", prefix, b).DropCollection(t.Context(), collection); err != nil {
+			if err := remote.NewStore("kind", remote.Options{Prefix: prefix, Tenant: tenant}, b).DropCollection(t.Context(), collection); err != nil {
 				t.Error(err)
 			}
 			name := b.dropped
@@ -154,14 +155,14 @@ func TestCollectionNames(t *testing.T) {
 func TestSearchBounds(t *testing.T) {
 	t.Parallel()
 	b := &recordingBackend{matches: []vectorstore.Match{{ID: "c", Score: 0.2}, {ID: "a", Score: 0.9}, {ID: "b", Score: 0.5}, {ID: "d", Score: float32(math.NaN())}}}
-	got, err := remote.NewStore("kind", "", b).Search(t.Context(), "c", vectorstore.Query{Limit: 4, MinScore: 0.4})
+	got, err := remote.NewStore("kind", remote.Options{}, b).Search(t.Context(), "c", vectorstore.Query{Limit: 4, MinScore: 0.4})
 	if err != nil || fmt.Sprint(got) != "[{a 0.9} {b 0.5}]" || b.limit != 4 {
 		t.Error(got, err, b.limit)
 	}
-	if got, err := remote.NewStore("kind", "", b).Search(t.Context(), "c", vectorstore.Query{Limit: 1}); err != nil || len(got) != 1 {
+	if got, err := remote.NewStore("kind", remote.Options{}, b).Search(t.Context(), "c", vectorstore.Query{Limit: 1}); err != nil || len(got) != 1 {
 		t.Error(got, err)
 	}
-	if _, err := remote.NewStore("kind", "", b).Search(t.Context(), "c", vectorstore.Query{Limit: 1 << 40}); err != nil || b.limit != remote.MaxMatches {
+	if _, err := remote.NewStore("kind", remote.Options{}, b).Search(t.Context(), "c", vectorstore.Query{Limit: 1 << 40}); err != nil || b.limit != remote.MaxMatches {
 		t.Error(err, b.limit)
 	}
 }
@@ -170,7 +171,7 @@ func TestSearchBounds(t *testing.T) {
 func TestForgottenCollection(t *testing.T) {
 	t.Parallel()
 	b := &recordingBackend{err: remote.ErrNotFound}
-	err := remote.NewStore("kind", "", b).UpsertDocuments(t.Context(), "c", make([]vectorstore.Document, 1))
+	err := remote.NewStore("kind", remote.Options{}, b).UpsertDocuments(t.Context(), "c", make([]vectorstore.Document, 1))
 	if _, ok := errors.AsType[*vectorstore.UnavailableError](err); !ok {
 		t.Error(err)
 	}
