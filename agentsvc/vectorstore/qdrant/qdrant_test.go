@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -247,5 +248,44 @@ func TestTLS(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestRecovery checks that a store finds its server again when that comes back.
+func TestRecovery(t *testing.T) {
+	t.Parallel()
+	l := remotetest.Listen(t)
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := newStore(remotetest.NewOptions(t, address))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	put := func() error {
+		return s.UpsertDocuments(t.Context(), "c", []vectorstore.Document{{ID: uuid.NewString(), Vector: []float32{1, 2}}})
+	}
+	err = put()
+	if _, unavailable := errors.AsType[*vectorstore.UnavailableError](err); !unavailable {
+		t.Fatal(err)
+	}
+	if l, err = net.Listen("tcp", address); err != nil {
+		t.Fatal(err)
+	}
+	serve(t, l)
+	deadline := time.Now().Add(30 * time.Second)
+	for err = put(); err != nil && time.Now().Before(deadline); err = put() {
+		if _, unavailable := errors.AsType[*vectorstore.UnavailableError](err); !unavailable {
+			break
+		}
+	}
+	if err != nil {
+		t.Error("the store does not find its server again:", err)
 	}
 }
