@@ -133,6 +133,9 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Settings.Studio && o.DefaultApp.path == "" {
+		return nil, errors.New("--studio edits the file of --config: name one")
+	}
 	// Without a file, only a server on SQLite has a default app: a fleet serves the apps of its database.
 	if o.DefaultApp.Config() == nil && storage.DB.Engine() == db.SQLite {
 		if err := o.DefaultApp.useBuiltinConfig(o.Settings.isLoopback()); err != nil {
