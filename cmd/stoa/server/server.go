@@ -273,8 +273,12 @@ func (s *Server) loops() []func(context.Context) error {
 	}
 	all = append(all, s.Storage.keyWatch.run, func(ctx context.Context) error { return watchFormerKeys(ctx, s.Storage.DB, s.Storage.keyring, s.Log) })
 	if s.DefaultApp.path != "" {
+		var onReload func(error)
+		if m := s.telemetry.metrics; m != nil {
+			onReload = m.RecordReload
+		}
 		all = append(all, func(ctx context.Context) error {
-			return s.DefaultApp.watchFiles(ctx, s.Settings.Watch, s.Apps, d, s.Log)
+			return s.DefaultApp.watchFiles(ctx, s.Settings.Watch, s.Apps, d, onReload, s.Log)
 		})
 	}
 	return all
