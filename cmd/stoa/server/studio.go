@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -80,7 +79,7 @@ func (f *studioFile) SaveConfig(ctx context.Context, actor audit.Actor, text []b
 	if err != nil {
 		return "", "", err
 	}
-	if err := replaceFile(f.path, text); err != nil {
+	if err := configfile.Replace(f.path, text); err != nil {
 		return "", "", f.newError(err, "cannot be written")
 	}
 	f.app.apply(cfg, text, f.apps, f.deps)
@@ -108,51 +107,4 @@ func (f *studioFile) newError(cause error, what string) error {
 		reason = "it does not exist"
 	}
 	return &agentsvc.Error{Code: agentsvc.CodeUnavailable, Message: fmt.Sprintf("the configuration file %s: %s; nothing was changed", what, reason), Err: cause}
-}
-
-// replaceFile replaces the content of a file in one step: whoever reads it, also after a crash, finds the whole former or
-// the whole new text. The file keeps its mode and owner. A symbolic link stays, and what it refers to is replaced.
-func replaceFile(path string, text []byte) (err error) {
-	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return err
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = temporary.Close() // closed twice after a failed rename
-			err = errors.Join(err, os.Remove(temporary.Name()))
-		}
-	}()
-	if err := temporary.Chmod(info.Mode().Perm()); err != nil {
-		return err
-	}
-	if err := keepOwner(temporary, info); err != nil {
-		return err
-	}
-	if _, err := temporary.Write(text); err != nil {
-		return err
-	}
-	if err := errors.Join(temporary.Sync(), temporary.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(temporary.Name(), path); err != nil {
-		return err
-	}
-	return syncFolder(filepath.Dir(path))
-}
-
-// syncFolder makes a rename in a folder durable.
-func syncFolder(path string) error {
-	folder, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(folder.Sync(), folder.Close())
 }
