@@ -31,7 +31,7 @@
 //   - What does a model call reserve, and when is that settled or released? runtime/meteredmodel.go (reserveBudget,
 //     settleUsage), billing/budget.
 //   - What stops a worker that lost its lease? store/tenantrows.go (writeConditional compares the epoch in each
-//     statement), queue/lease.go (renewBeforeExpiry, confirmLease), queue/active_run.go (stopLost).
+//     statement), queue/lease.go (renewBeforeExpiry, confirmHeartbeat), queue/active_run.go (stopLost).
 //   - How does a decision continue a turn? surface/tenantapi/task.go, task/decide.go, store/approval.go; then the new
 //     run executes agent/tool_call.go (resumeCalls), which runs the approved calls.
 //   - What does a slow reader of a stream cost? surface/stream/writesse.go and surface/sse/sse.go (deadline of each
