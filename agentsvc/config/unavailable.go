@@ -22,8 +22,6 @@ var unavailableKeys = []struct {
 
 	{"databases.*.driver", []string{"mysql"}},
 	{"document_stores.*", nil},
-
-	{"server.studio", nil},
 }
 
 // checkAvailable notes the value v at s if it requests something that is not available. parent is the struct that it
