@@ -101,8 +101,7 @@ func (e *executor) startClaimed(run store.Run, kind slotKind) {
 	e.startRun(run, kind)
 }
 
-// startRun executes a run that already occupies a slot. It does not wait for it. The run's context carries the tenant
-// (for processor accounting) and the lease confirmation (see [agentsvc.LeaseCheck.Check]).
+// startRun executes a run that already occupies a slot. It does not wait for it.
 func (e *executor) startRun(run store.Run, kind slotKind) {
 	ctx, at, w := e.newActiveRun(run, kind)
 	e.active.add(at, w)

@@ -93,8 +93,8 @@ func newWebhook(app, agent string, t *config.Trigger) (*Webhook, error) {
 	return w, err
 }
 
-// Schedules returns the schedules of the app by agent. The [trigger.Scheduler] stores them whenever the app's
-// generation changes.
+// Schedules returns the schedules of the app by agent, for the list of its triggers. What the [trigger.Scheduler] stores
+// is read from the configuration without a build ([trigger.ConfiguredCrons]).
 func (rt *Runtime) Schedules() map[string]*Schedule { return rt.triggers.schedules }
 
 // Webhooks returns the webhooks of the app by path.

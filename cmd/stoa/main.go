@@ -4,7 +4,7 @@
 // migrate, secrets and billing work on local files or on the database; every other command is a client of the HTTP API
 // (client.go) and has no access that another HTTP client would not have.
 //
-// The server is composed in package server; serve only reads its flags.
+// The server is composed in cmd/stoa/server, whose package comment is where a newcomer reads on; serve only reads its flags.
 //
 // The exit code is 0 for success, 1 for a failure, 2 for a wrong command line and 130 for an interrupt. Commands that
 // show a task (call, chat, task get) add 3 and 4 for the state of the task.

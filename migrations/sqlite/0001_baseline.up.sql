@@ -201,7 +201,7 @@ CREATE TABLE IF NOT EXISTS task (
     owner_iss     TEXT   NOT NULL,
     owner_sub     TEXT   NOT NULL,
     state         TEXT   NOT NULL,
-    epoch         BIGINT NOT NULL, -- fences writes: incremented by each lease, cancellation and decision
+    epoch         BIGINT NOT NULL, -- fences writes: incremented by each lease, rescue, release, cancellation, decision, next turn and dead letter
     seq           BIGINT NOT NULL, -- of the last event
     status_seq    BIGINT NOT NULL, -- of the last event with a status
     turn          BIGINT NOT NULL, -- of the last run

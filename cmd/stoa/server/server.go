@@ -22,22 +22,29 @@
 //     callbacks.
 //   - A new protocol is a package below agentsvc/surface and a line in newRoutes (surfaces.go).
 //
-// Files that answer what is asked first (paths below the module; each names the functions that it calls):
+// Files that answer what is asked first. Those without a folder are in this package, all others are named from the root of
+// the module:
 //
-//   - Who is the caller, and which tenant is it? surface/authenticate.go, tenancy/router/apprequest.go: the credential
-//     decides (chooseApp), and a URL that names another app is an unknown app (CheckApp).
-//   - How does a message become a task and a run? task/submit.go, task/accept.go (one pipeline for messages, decisions,
-//     restored checkpoints and requeued runs), store/createtask.go.
-//   - What does a model call reserve, and when is that settled or released? runtime/meteredmodel.go (reserveBudget,
-//     settleUsage), billing/budget.
-//   - What stops a worker that lost its lease? store/tenantrows.go (writeConditional compares the epoch in each
-//     statement), queue/lease.go (renewBeforeExpiry, confirmHeartbeat), queue/active_run.go (stopLost).
-//   - How does a decision continue a turn? surface/tenantapi/task.go, task/decide.go, store/approval.go; then the new
-//     run executes agent/tool_call.go (resumeCalls), which runs the approved calls.
-//   - What does a slow reader of a stream cost? surface/stream/writesse.go and surface/sse/sse.go (deadline of each
-//     write), task/hub.go (bounded memory per subscription), task/follow.go (a reader that lags reads the log again).
-//   - What follows a new revision? tenancy/runtimecache (the next run uses the new runtime), background.go
-//     (loadSchedules, loadPolicy), trigger/scheduler.go (stored schedules are replaced).
+//   - Who is the caller, and which tenant is it? agentsvc/surface/authenticate.go; authz/trustedissuer.go
+//     (setAppFromClaims) and authz/apikey.go; tenancy/router/apprequest.go: the credential decides (chooseApp), and a URL
+//     that names another app is an unknown app (CheckApp).
+//   - How does a message become a task and a run? agentsvc/task/submit.go, agentsvc/task/accept.go (one pipeline for
+//     messages, decisions, restored checkpoints and requeued runs), agentsvc/store/createtask.go.
+//   - What does a model call reserve, and when is that settled or released? agentsvc/runtime/meteredmodel.go
+//     (reserveBudget, settleUsage), billing/budget/reserve.go, billing/budget/settle.go; expiry.go there for a dead
+//     process.
+//   - What stops a worker that lost its lease? agentsvc/store/record.go (advanceTask compares the epoch; all other
+//     statements of a record depend on it), agentsvc/queue/lease.go (renewBeforeExpiry, confirmHeartbeat),
+//     agentsvc/queue/active_run.go (stopLost).
+//   - How does a decision continue a turn? agentsvc/surface/tenantapi/task.go, agentsvc/task/decide.go,
+//     agentsvc/store/approval.go; the new run reads the decision in agentsvc/runner/execution.go (replayJournal), and
+//     agentsvc/agent/tool_call.go (resumeCalls) runs the approved call.
+//   - What does a slow reader of a stream cost? agentsvc/surface/stream/writesse.go and agentsvc/surface/sse/sse.go
+//     (deadline of each write), agentsvc/task/hub.go (bounded memory per subscription), agentsvc/task/follow.go (a reader
+//     that lags reads the log again).
+//   - What follows a new revision? tenancy/runtimecache (the next run uses the new runtime), background.go (loadSchedules,
+//     loadPolicy), agentsvc/trigger/scheduletable.go (saveSchedules replaces the stored schedules).
+//   - What must be added for a new protocol? The package comment of agentsvc/surface.
 package server
 
 import (
