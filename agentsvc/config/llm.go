@@ -67,6 +67,7 @@ func (l *LLM) checkRules(c *validation, s document.Location) {
 		}
 	}
 	c.checkPatternTotal(s.Child("script"), total)
+	c.compiled.Instructions += total
 	v := findVendor(l.Provider)
 	if v == nil {
 		if !c.doc.HasValue(s.Value, "provider") {

@@ -108,6 +108,7 @@ func readConfig(src []byte, o Options) (*Config, *document.Document) {
 	}
 	c.walkValue(root, reflect.ValueOf(cfg).Elem())
 	c.checkCards(root.Child("agents"), cfg.Agents)
+	c.checkCompiled(root)
 	c.reportUnavailable()
 	cfg.warnings = c.warnings
 

@@ -48,7 +48,7 @@ func compileSchema(app string, text json.RawMessage) (*compiledSchema, error) {
 	if err := checkJSONCost(text); err != nil {
 		return nil, fmt.Errorf("no JSON Schema: %w", err)
 	}
-	if n := CountSubschemas(text); n > maxSubschemas {
+	if n := countSubschemas(text); n > maxSubschemas {
 		return nil, fmt.Errorf("too large: more than %d objects and booleans", maxSubschemas)
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
@@ -73,9 +73,9 @@ func compileSchema(app string, text json.RawMessage) (*compiledSchema, error) {
 	return &compiledSchema{compiled, meter}, nil
 }
 
-// CountSubschemas returns an upper bound for the parts of a JSON Schema, from which their memory follows: the number of its
+// countSubschemas returns an upper bound for the parts of a JSON Schema, from which their memory follows: the number of its
 // objects and booleans. Of text that is not JSON it counts the beginning.
-func CountSubschemas(text json.RawMessage) (n int) {
+func countSubschemas(text json.RawMessage) (n int) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	for {
 		token, err := d.ReadToken()

@@ -1,0 +1,50 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestCompiledTogether parses documents in which each list, script or schema is within its own bound, and all together
+// take gigabytes when they are compiled.
+func TestCompiledTogether(t *testing.T) {
+	t.Parallel()
+	const expressions, schemas = "all regular expressions of the document compile to", "all JSON Schemas of the document have"
+	const base = "llms: {m: {provider: scripted}}\nagents: {a: {llm: m}}\n"
+	tests := []struct {
+		name, head, entry string
+		entries           int
+		want              string // a part of the problem, "" = none
+	}{
+		{"guardrails", base + "guardrails:", `{input: {injection: {patterns: ["(a|b|c|d){100}"]}}}`, 200, expressions},
+		{"answers", base + "guardrails:", `{output: {content: {blocked_patterns: ["a{900}"]}}}`, 200, expressions},
+		{"keywords", base + "guardrails:", `{output: {content: {blocked_keywords: [` + strings.Repeat("k", 900) + `]}}}`, 200, expressions},
+		{"scripts", "agents: {a: {llm: k0}}\nllms:", `{provider: scripted, script: [{when: {text: "a{900}"}, then: [{say: a}]}]}`, 200, expressions},
+		{"parameters", base + "tools:", `{type: function, handler: calculator, parameters: {type: object, properties: {p: {pattern: "a{900}"}}}}`, 200, expressions},
+		{"names of members", base + "tools:", `{type: function, handler: calculator, parameters: {type: object, patternProperties: {"a{900}": {}}}}`, 200, expressions},
+		{"answers in JSON", "llms: {m: {provider: scripted}}\nagents:", `{llm: m, structured_output: {schema: {pattern: "a{900}"}}}`, 200, expressions},
+		{"parts of schemas", base + "tools:", `{type: function, handler: calculator, parameters: {type: object, anyOf: [` + strings.Repeat("{}, ", 149) + `{}]}}`, 200, schemas},
+		{"many of usual size", base + "tools:", `{type: function, handler: calculator, parameters: {type: object, properties: {expression: {type: string, pattern: "^[0-9+]{1,50}$"}}}}`, 200, ""},
+		{"guardrails of usual size", base + "guardrails:", `{input: {injection: {patterns: ["(?i)drop\\s+table"]}}}`, 60, ""},
+		{"guardrails without patterns", base + "guardrails:", `{input: {injection: {enabled: true}}}`, 2000, ""},
+		{"what is off", base + "guardrails:", `{enabled: false, input: {injection: {patterns: ["(a|b|c|d){100}"]}}}`, 200, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var doc strings.Builder
+			doc.WriteString(tt.head + "\n")
+			for i := range tt.entries {
+				fmt.Fprintf(&doc, "  k%d: %s\n", i, tt.entry)
+			}
+			_, err := Parse([]byte(doc.String()), Options{})
+			switch {
+			case tt.want == "" && err != nil:
+				t.Errorf("Parse: %.300v", err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("Parse: %.300v, want %q", err, tt.want)
+			}
+		})
+	}
+}
