@@ -221,14 +221,15 @@ const (
 	maxSchemaParts  = 20_000
 )
 
-// checkCompiled reports expressions or schemas that are too large together.
-func (val *validation) checkCompiled(root document.Location) {
+// checkCompiled reports expressions or schemas that are too large together, and whether there are none.
+func (val *validation) checkCompiled(root document.Location) bool {
 	if n := val.compiled.Instructions; n > maxInstructions {
 		val.addProblem(root, fmt.Sprintf("all regular expressions of the document compile to %d instructions together, and may to %d: leave some out", n, maxInstructions))
 	}
 	if n := val.compiled.Parts; n > maxSchemaParts {
 		val.addProblem(root, fmt.Sprintf("all JSON Schemas of the document have %d objects and booleans together, and may have %d: leave some out", n, maxSchemaParts))
 	}
+	return val.compiled.Instructions <= maxInstructions && val.compiled.Parts <= maxSchemaParts
 }
 
 // addSchema adds the cost of a JSON Schema to that of the document.

@@ -197,6 +197,9 @@ func (a *AuthorizationCheck) checkRules(c *validation, s document.Location) {
 // text: it would match in every message.
 func (val *validation) checkMatchingPatterns(s document.Location, list []string) {
 	val.checkPatterns(s, list)
+	if val.compiled.Instructions > maxInstructions {
+		return // checkCompiled refuses the document: compiling the rest as well would take seconds
+	}
 	for i, text := range list {
 		if p, err := pattern.Compile(text); err == nil && p.MatchesEmpty() {
 			val.addProblem(s.Item(i), "matches the empty text, so it would match everywhere")
