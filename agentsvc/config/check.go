@@ -232,14 +232,17 @@ func (val *validation) checkCompiled(root document.Location) bool {
 	return val.compiled.Instructions <= maxInstructions && val.compiled.Parts <= maxSchemaParts
 }
 
-// addSchema adds the cost of a JSON Schema to that of the document.
-func (val *validation) addSchema(schema map[string]any) {
-	if schema == nil {
-		return
-	}
+// addSchema adds the cost of the JSON Schema at s to that of the document. It reports whether the schema may be compiled;
+// if it is too large, it reports that, and of a document that is checkCompiled does.
+func (val *validation) addSchema(s document.Location, schema map[string]any) bool {
 	cost := pattern.MeasureSchema(schema)
 	val.compiled.Parts += cost.Parts
 	val.compiled.Instructions += cost.Instructions
+	if cost.Parts > pattern.MaxSchemaParts {
+		val.addProblem(s, fmt.Sprintf("is too large: %d objects and booleans, and may have %d", cost.Parts, pattern.MaxSchemaParts))
+		return false
+	}
+	return val.compiled.Instructions <= maxInstructions && val.compiled.Parts <= maxSchemaParts
 }
 
 // checkPattern checks that the text at s is a regular expression of bounded size. It returns its approximate number

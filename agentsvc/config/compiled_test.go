@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -48,6 +49,32 @@ func TestCompiledTogether(t *testing.T) {
 				t.Errorf("Check: %.300v", err)
 			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
 				t.Errorf("Check: %.300v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// TestLargeExpressionInSchema checks a schema with expressions of 1 KB that compile to a million instructions each, which
+// take gigabytes, and one with more parts than a schema may have.
+func TestLargeExpressionInSchema(t *testing.T) {
+	const maxAllocated = 64 << 20
+	tests := []struct{ name, schema, want string }{
+		{"expressions", `{type: object, properties: {` + repeatFormat(`p%d: {pattern: "(`+strings.Repeat("ab", 500)+`){1000}"}, `, 3) + `}}`, "properties.p0.pattern: is no JSON Schema"},
+		{"one expression many times", `{type: object, anyOf: [` + strings.Repeat(`{pattern: "(ab|bc|cd|de|f){120}"}, `, 100) + `{}]}`, "all regular expressions"},
+		{"parts", `{type: object, anyOf: [` + strings.Repeat("{}, ", 6_000) + `{}]}`, "is too large: 6002 objects"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			doc := "llms: {m: {provider: scripted}}\nagents: {a: {llm: m, structured_output: {schema: " + tt.schema + "}}}\n"
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := Parse([]byte(doc), Options{})
+			runtime.ReadMemStats(&after)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Parse: %.300v, want %q", err, tt.want)
+			}
+			if got := after.TotalAlloc - before.TotalAlloc; got > maxAllocated {
+				t.Errorf("%d KB allocate %d MiB, want at most %d", len(doc)>>10, got>>20, maxAllocated>>20)
 			}
 		})
 	}

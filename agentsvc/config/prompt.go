@@ -28,7 +28,6 @@ type StructuredOutput struct {
 
 // checkRules checks the schema.
 func (o *StructuredOutput) checkRules(c *validation, s document.Location) {
-	c.addSchema(o.Schema)
 	c.checkSchema(s.Child("schema"), o.Schema)
 }
 

@@ -101,7 +101,6 @@ func (t *Tool) NeedsApproval() bool {
 
 // checkRules checks the rules of the tool's type. A tool that is off is not checked.
 func (t *Tool) checkRules(c *validation, s document.Location) {
-	c.addSchema(t.Parameters)
 	if !t.Enabled {
 		return
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"stoa/agentsvc/pattern"
 )
 
 // maxViolations bounds the number of violations in one error text.
@@ -39,17 +41,10 @@ func NewSchema(app string, text json.RawMessage) (Schema, error) {
 	return Schema{shared}, err
 }
 
-// maxSubschemas bounds the objects and booleans of a schema. Each may be a part of its own, which takes some 800 bytes
-// compiled, and the library compares each with all others: 63 KB of {} took 16 MiB and seconds of processor time.
-const maxSubschemas = 6_000
-
 // compileSchema compiles the schema in text, see [NewSchema].
 func compileSchema(app string, text json.RawMessage) (*compiledSchema, error) {
 	if err := checkJSONCost(text); err != nil {
 		return nil, fmt.Errorf("no JSON Schema: %w", err)
-	}
-	if n := countSubschemas(text); n > maxSubschemas {
-		return nil, fmt.Errorf("too large: more than %d objects and booleans", maxSubschemas)
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
@@ -57,6 +52,9 @@ func compileSchema(app string, text json.RawMessage) (*compiledSchema, error) {
 	}
 	if _, ok := doc.(map[string]any); !ok {
 		return nil, errors.New("no JSON Schema object")
+	}
+	if pattern.MeasureSchema(doc).Parts > pattern.MaxSchemaParts {
+		return nil, fmt.Errorf("too large: more than %d objects and booleans", pattern.MaxSchemaParts)
 	}
 	c := jsonschema.NewCompiler()
 	c.UseLoader(disabledLoader{})
@@ -71,22 +69,6 @@ func compileSchema(app string, text json.RawMessage) (*compiledSchema, error) {
 		return nil, fmt.Errorf("no JSON Schema: %w", err)
 	}
 	return &compiledSchema{compiled, meter}, nil
-}
-
-// countSubschemas returns an upper bound for the parts of a JSON Schema, from which their memory follows: the number of its
-// objects and booleans. Of text that is not JSON it counts the beginning.
-func countSubschemas(text json.RawMessage) (n int) {
-	d := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	for {
-		token, err := d.ReadToken()
-		if err != nil {
-			return n
-		}
-		switch token.Kind() {
-		case '{', 't', 'f':
-			n++
-		}
-	}
 }
 
 // ErrInvalidJSON reports that a text is not a JSON value.
