@@ -9,7 +9,8 @@ import (
 	"stoa/agentsvc/config/document"
 )
 
-// origin returns where an address leads: scheme, host and port, in lower case and without the scheme's default port.
+// origin returns where an address leads: scheme, host and port, in lower case and without the scheme's default port, and
+// before them the variable whose default it is.
 func origin(a document.Address) string {
 	scheme, host := strings.ToLower(a.Scheme), strings.ToLower(a.Host)
 	switch scheme {
@@ -18,7 +19,7 @@ func origin(a document.Address) string {
 	case "http://":
 		host = strings.TrimSuffix(host, ":80")
 	}
-	return scheme + host
+	return a.Variable + scheme + host
 }
 
 // maskAddress returns the address with its secrets masked: name and password before the host, and values of the query
