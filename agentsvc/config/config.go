@@ -71,6 +71,9 @@ type Config struct {
 
 	// agentOrder is the agents' names in file order, which the map loses; set by Parse.
 	agentOrder []string
+	// isTooLarge says that its expressions or JSON Schemas exceed the bounds of a document, so that it is not built, not
+	// even to find further problems. Set by checkCompiled.
+	isTooLarge bool
 	// warnings is what [Config.Warnings] returns; set by Parse.
 	warnings []document.Problem
 }
