@@ -70,6 +70,7 @@ func TestExamples(t *testing.T) {
 		{"acme", "assistant", "What is the price of 2 anvils?", "That comes to 99 dollars, delivery included.", "That comes to 99 dollars, delivery included."},
 		{"acme", "bookkeeper", "The report, please.", "Here is the report.", "Here is the report."},
 		{"auth", "assistant", "hello", "You said: hello", "You said: hello"},
+		{"studio", "assistant", "hello", "You said: hello", "You said: hello"},
 		{"globex", "assistant", "count to three", "one two three!", "one two three!"},
 		{"fallbacks", "assistant", "hello", "The first model is out of order, so I answer: hello", "The first model is out of order, so I answer: hello"},
 		{"guardrails", "desk", "Who wrote this?", "You said: reader:\nIt was ***.**@*******.***, telephone +49 30 1234567. Ask her.",

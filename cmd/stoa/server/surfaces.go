@@ -139,6 +139,19 @@ func (s *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
 	return openapi.WithDocument(s.Version, all)
 }
 
+// newStudio returns the studio of the process; its File is nil if the studio is off.
+func (s *Server) newStudio() ext.Studio {
+	cfg := s.DefaultApp.Config()
+	if cfg == nil || s.DefaultApp.path == "" || !s.Settings.Studio && !cfg.Server.Studio.Enabled {
+		return ext.Studio{}
+	}
+	f := &studioFile{app: s.DefaultApp, path: s.DefaultApp.path, apps: s.Apps, deps: s.Dependencies, log: s.Log}
+	if path := cfg.Server.Studio.ConfigPath; path != "" {
+		f.path = path
+	}
+	return ext.Studio{File: f, AllowedRoles: cfg.Server.Studio.AllowedRoles}
+}
+
 // NewMetricsHandler returns the metrics for the listener of --metrics-addr, behind their bearer token, or without
 // authentication if no token is set.
 // The main listener has a route of its own (package ext), with the same check.
