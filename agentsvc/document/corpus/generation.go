@@ -91,6 +91,10 @@ func (x *Index) DropStore(ctx context.Context, store string, limit int) (done bo
 	}
 	err = x.runTx(ctx, "delete a document store that has left the configuration", func(t *tx) error {
 		done = false
+		// An upload that has read the store's row before is complete, and its document is among those that are left.
+		if err := t.lockTenant(ctx); err != nil {
+			return err
+		}
 		var all []liveDocument
 		err := t.Query(ctx, func(r db.Row) error {
 			var l liveDocument
