@@ -77,13 +77,6 @@ func (x *Index) CommitDocument(ctx context.Context, pass Pass, c Commit) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	size := int64(0)
-	for _, chunk := range c.Chunks {
-		size += int64(2*len(chunk.Text) + 4*len(chunk.Vector))
-	}
-	if err := x.h.CheckQuota(size, db.StoresMore); err != nil {
-		return err
-	}
 	return x.runTx(ctx, "make a document searchable", func(t *tx) error { return t.commitDocument(ctx, x, pass, c) })
 }
 
@@ -131,6 +124,14 @@ func (c Commit) check() error {
 	return nil
 }
 
+// size returns about how many bytes the rows of c have: the words of a chunk are about as long as its text.
+func (c Commit) size() (n int64) {
+	for _, chunk := range c.Chunks {
+		n += int64(2*len(chunk.Text) + 4*len(chunk.Vector))
+	}
+	return n
+}
+
 // commitDocument carries out [Index.CommitDocument].
 func (t *tx) commitDocument(ctx context.Context, x *Index, pass Pass, c Commit) error {
 	var revision int64
@@ -158,6 +159,9 @@ func (t *tx) commitDocument(ctx context.Context, x *Index, pass Pass, c Commit) 
 		return ErrDocumentChanged
 	case others+int64(len(c.Chunks)) > t.limits.Chunks:
 		return newLimitError(limitChunks, "the document has %d chunks, with which the document store would have %d, and it may have %d", len(c.Chunks), others+int64(len(c.Chunks)), t.limits.Chunks)
+	}
+	if err := t.h.CheckQuota(c.size(), db.StoresMore); err != nil {
+		return err
 	}
 	if title == "" {
 		title = cutText(c.Title, maxTitleBytes)

@@ -18,6 +18,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/document"
 	"stoa/agentsvc/document/corpus"
+	"stoa/agentsvc/store/quota"
 	"stoa/agentsvc/words"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
@@ -720,6 +721,33 @@ func TestDeleteApp(t *testing.T) {
 		checkDiff(t, "rows that are left", one, rowCounts(t, d))
 		if d.Engine() == db.SQLite {
 			checkDiff(t, "rows of the full-text index", one["chunk"], count(t, d, `chunk_words WHERE chunk_words MATCH 'words : warranty'`))
+		}
+	})
+}
+
+// TestStoredBytes: documents, chunks and vectors count in what a tenant stores, and a quota refuses uploads.
+func TestStoredBytes(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		f := newFixture(t, d, "acme", corpus.Limits{})
+		f.put(t, "a", strings.Repeat("word ", 1000))
+		storedBytes := func() int64 {
+			n, err := quota.StoredBytes(t.Context(), d, "acme")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		if n := storedBytes(); n < 5000 || n > 5100 {
+			t.Errorf("a document of 5000 bytes counts as %d", n)
+		}
+		f.indexPending(t)
+		if n := storedBytes(); n < 15_000 || n > 15_300 { // its text, its words and a vector of 104 bytes
+			t.Errorf("with its chunk it counts as %d", n)
+		}
+		d.SetQuota(quota.New(d, quota.Options{PerTenant: 10_000}))
+		if _, _, err := f.Documents.Put(t.Context(), "manual", corpus.Upload{ID: "b", Body: make([]byte, 20_000)}); !errors.Is(err, agentsvc.CodeExhausted) {
+			t.Errorf("beyond the quota: %v", err)
 		}
 	})
 }

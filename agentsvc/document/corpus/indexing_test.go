@@ -534,3 +534,96 @@ func TestVectors(t *testing.T) {
 		checkDiff(t, "tokens", int64(7), must(f.Documents.StoreStatus(ctx, "manual")).EmbeddedTokens)
 	})
 }
+
+// TestEverythingAtOnce uploads, deletes, indexes, rebuilds and searches at the same time: no write deadlocks, no search fails,
+// and at the end every chunk belongs to a searchable revision of a document.
+func TestEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		ctx := context.WithoutCancel(t.Context())
+		f := newFixture(t, d, "acme", corpus.Limits{})
+		pass := f.claim(t)
+		const documents, rounds = 4, 30
+		var callers, indexer sync.WaitGroup
+		check := func(what string, err error, expected ...error) {
+			for _, e := range expected {
+				if errors.Is(err, e) {
+					return
+				}
+			}
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		for worker := range 3 {
+			callers.Go(func() {
+				for i := range rounds {
+					id := fmt.Sprint("d", (i+worker)%documents)
+					u := corpus.Upload{ID: id, Body: fmt.Appendf(nil, "text %d of %d\nsecond line\nthird line", i, worker)}
+					if i%3 == 0 {
+						u.Access.Subjects = []string{"ana"}
+					}
+					_, _, err := f.Documents.Put(ctx, "manual", u)
+					check("put", err)
+					if i%4 == worker {
+						check("delete", f.Documents.Delete(ctx, "manual", id, "", everyone), agentsvc.ErrNotFound)
+					}
+					_, _, err = f.Search.MatchText(ctx, manual, []string{"text"}, 10)
+					check("search", err)
+				}
+			})
+		}
+		done := make(chan struct{})
+		indexer.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				g, _, err := f.Search.Generations(ctx, "manual")
+				check("generations", err)
+				pending, err := f.Index.NextPending(ctx, "manual", "", 10)
+				check("pending", err)
+				for _, p := range pending {
+					body, err := f.Index.ReadBody(ctx, "manual", p.ID, p.Revision)
+					if err == nil {
+						c := newCommit(p, g.Target(), string(body))
+						c.Collection = fmt.Sprint("manual-", g.Target())
+						err = errors.Join(f.Index.ReserveVectors(ctx, pass, c), f.Index.CommitDocument(ctx, pass, c))
+					}
+					check("commit", err, corpus.ErrDocumentChanged)
+				}
+				_, err = f.Index.SwitchGeneration(ctx, pass, 0)
+				check("switch", err)
+				_, err = f.Index.DropGenerations(ctx, "manual", 3)
+				check("drop", err)
+				removals, err := f.Index.ListRemovals(ctx, "manual", 5)
+				check("removals", errors.Join(err, f.Index.ConfirmRemovals(ctx, removals)))
+			}
+		})
+		callers.Go(func() {
+			for i := range rounds {
+				_, err := f.Index.EnsureStore(ctx, corpus.StoreSpec{Name: "manual", Source: "upload", Recipe: fmt.Sprint("r", i/3%4), Embedder: model})
+				check("ensure", err)
+			}
+		})
+		callers.Wait()
+		close(done)
+		indexer.Wait()
+		for what, sql := range map[string]string{
+			"chunks of no searchable revision": `chunk c WHERE NOT EXISTS (SELECT 1 FROM document_live l WHERE l.document = c.document AND l.generation = c.generation AND l.revision = c.revision)`,
+			"wrong counts of chunks":           `document_live l WHERE l.chunks <> (SELECT COUNT(*) FROM chunk c WHERE l.document = c.document AND l.generation = c.generation AND l.revision = c.revision)`,
+			"vectors without a chunk":          `chunk_vector v WHERE NOT EXISTS (SELECT 1 FROM chunk c WHERE c.id = v.id)`,
+			"searchable without a document":    `document_live l WHERE NOT EXISTS (SELECT 1 FROM document d WHERE d.id = l.document)`,
+			"bodies without a document":        `document_body b WHERE NOT EXISTS (SELECT 1 FROM document d WHERE d.id = b.id)`,
+			"readers without a document":       `document_reader x WHERE NOT EXISTS (SELECT 1 FROM document d WHERE d.id = x.id)`,
+			"notes for vectors in use":         `removed_chunk r WHERE EXISTS (SELECT 1 FROM chunk c WHERE c.id = r.chunk)`,
+		} {
+			checkDiff(t, what, int64(0), count(t, d, sql))
+		}
+		if n := count(t, d, "document"); n == 0 {
+			t.Error("no document is left: nothing was tested")
+		}
+	})
+}

@@ -66,9 +66,6 @@ func (d *Documents) Put(ctx context.Context, store string, u Upload) (doc docume
 	if next.bytes > d.limits.DocumentBytes {
 		return doc, "", newLimitError(limitDocumentBytes, "the document has %s, one may have %s", agentsvc.FormatBytes(next.bytes), agentsvc.FormatBytes(d.limits.DocumentBytes))
 	}
-	if err := d.h.CheckQuota(next.bytes+next.textSize(), db.StoresNew); err != nil {
-		return doc, "", err
-	}
 	err = d.runTx(ctx, "store a document", func(t *tx) error {
 		doc, outcome, err = t.putUpload(ctx, store, u, next)
 		return err
@@ -106,10 +103,14 @@ func (t *tx) putUpload(ctx context.Context, store string, u Upload, next documen
 	}
 	isChanged := !exists || old.hash != next.hash || old.title != next.title || old.mediaType != next.mediaType || old.state == string(document.Failed)
 	if isChanged {
-		if err := t.checkUploads(ctx, next.bytes-old.bytes, exists); err != nil {
+		err := t.checkUploads(ctx, next.bytes-old.bytes, exists)
+		if err == nil {
+			err = t.h.CheckQuota(next.bytes+next.textSize(), db.StoresNew)
+		}
+		if err != nil {
 			return doc, "", err
 		}
-		_, err := t.Exec(ctx, `INSERT INTO document_body (tenant, store, id, body) VALUES ($1, $2, $3, $4)
+		_, err = t.Exec(ctx, `INSERT INTO document_body (tenant, store, id, body) VALUES ($1, $2, $3, $4)
 			ON CONFLICT (tenant, store, id) DO UPDATE SET body = excluded.body`, t.tenant, store, next.id, append([]byte{}, u.Body...))
 		if err != nil {
 			return doc, "", err
