@@ -355,6 +355,20 @@ func TestIsolation(t *testing.T) {
 			t.Errorf("another tenant's pass: %v", err)
 		}
 		checkDiff(t, "rows after another tenant", before, rowCounts(t, d))
+		if d.Engine() == db.Postgres { // SQLite has no row-level security
+			var b db.Batch
+			for table := range before {
+				b.Query(func(r db.Row) error {
+					var tenant string
+					err := r.Scan(&tenant)
+					checkDiff(t, "tenant of a row of "+table, "bob", tenant)
+					return err
+				}, `SELECT tenant FROM `+table)
+			}
+			if err := d.Tenant("bob").Do(ctx, &b); err != nil {
+				t.Fatal(err)
+			}
+		}
 
 		reader := func(issuer, subject string, roles ...string) document.Reader {
 			return document.Reader{Owner: agentsvc.Owner{Issuer: issuer, Subject: subject}, Roles: roles}

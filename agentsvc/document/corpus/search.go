@@ -28,7 +28,7 @@ func (s Scope) isEmpty() bool { return !isStorableText(s.Store) || !isStorableFi
 //
 // The materialized steps and the scalar sub-select make PostgreSQL look up each next table by its whole key. In one join, as
 // long as it has no statistics of the tables, it expects one row everywhere and reads the whole store for each document:
-// 2.7 s instead of 60 ms for 10,000 chunks. The statement of a query must begin with SELECT, or it would use SQLite's
+// 2.7 s instead of 0.1 s for 10,000 chunks (BenchmarkSearch). The statement of a query must begin with SELECT, or it would use SQLite's
 // writing connection.
 func (s *Search) scopeSQL() string {
 	return `(WITH live AS MATERIALIZED (SELECT tenant, store, document, generation, revision, chunks, word_count FROM document_live
