@@ -14,7 +14,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// EmbeddedChunk is a chunk with its vector, nil if the store has no embedder or keeps its vectors elsewhere.
+// EmbeddedChunk is a chunk with its vector, nil if the store has no embedder. A vector that an external store has may be given
+// as well: it is stored for [Index.FindVectors].
 type EmbeddedChunk struct {
 	document.Chunk
 	// Vector is normalised when it is stored.

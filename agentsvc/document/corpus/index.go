@@ -50,6 +50,17 @@ func (x *Index) NextPending(ctx context.Context, store, after string, n int) ([]
 	return found, err
 }
 
+// NextAttempt returns the time until the next attempt at a pending document of a store is due, 0 if one is due now. found is
+// false if none is pending. A pass that ends uses it for [Release.After].
+func (x *Index) NextAttempt(ctx context.Context, store string) (wait time.Duration, found bool, err error) {
+	var at, now int64
+	err = x.read(ctx, "find the next attempt at a document", func(r db.Row) error {
+		found = true
+		return r.Scan(&at, &now)
+	}, `SELECT available_at, stoa_now() FROM document WHERE tenant = $1 AND store = $2 AND state = 'pending' ORDER BY available_at LIMIT 1`, x.tenant, store)
+	return max(time.Duration(at-now)*time.Microsecond, 0), found, err
+}
+
 // ReadBody returns the body of an upload at a revision. The error is [ErrDocumentChanged] if it has another one by now.
 func (x *Index) ReadBody(ctx context.Context, store, id string, revision int64) ([]byte, error) {
 	var body []byte

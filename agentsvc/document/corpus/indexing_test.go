@@ -174,7 +174,16 @@ func TestClaimIsFair(t *testing.T) {
 				}
 			}
 		}
+		if _, _, err := corpus.New(d, suspended, corpus.Limits{}).Documents.Put(ctx, "s0", corpus.Upload{ID: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		if oldest, _, err := passes.OldestPending(ctx); err != nil || oldest.IsZero() {
+			t.Error(oldest, err)
+		}
 		execSQL(t, d, `UPDATE app SET status = 'suspended' WHERE tenant = $1`, string(suspended))
+		if oldest, _, err := passes.OldestPending(ctx); err != nil || !oldest.IsZero() {
+			t.Error("a suspended app's document is waited for", oldest, err)
+		}
 		counts := map[db.ID]int{}
 		for range 10 {
 			pass, found, err := passes.Claim(ctx, "p", time.Minute, nil)
@@ -300,10 +309,19 @@ func TestFailDocument(t *testing.T) {
 		if left := must(f.Index.NextPending(ctx, "manual", "", 10)); len(left) > 0 {
 			t.Errorf("due before its time: %v", left)
 		}
+		if wait, found, err := f.Index.NextAttempt(ctx, "manual"); err != nil || !found || wait < 50*time.Minute || wait > time.Hour {
+			t.Error(wait, found, err)
+		}
 		execSQL(t, d, `UPDATE document SET available_at = 0`)
+		if wait, found, err := f.Index.NextAttempt(ctx, "manual"); err != nil || !found || wait != 0 {
+			t.Error(wait, found, err)
+		}
 		checkDiff(t, "attempts", int64(1), f.pending(t, "a").Attempts)
 		if err := f.Index.FailDocument(ctx, pass, pending, "encrypted", 0); err != nil {
 			t.Fatal(err)
+		}
+		if _, found, err := f.Index.NextAttempt(ctx, "manual"); err != nil || found {
+			t.Error(found, err)
 		}
 		doc := must(f.Documents.Get(ctx, "manual", "a", everyone))
 		checkDiff(t, "failed", []string{string(document.Failed), "encrypted"}, []string{string(doc.State), doc.Error})
@@ -321,7 +339,7 @@ func TestFailDocument(t *testing.T) {
 	})
 }
 
-// TestGenerations: a new recipe is built beside the live generation, which answers until one statement switches; then its rows
+// TestGenerations: a new generation is built in addition to the live one, which answers until one statement switches; then its rows
 // go. A recipe that changes back abandons the new generation.
 func TestGenerations(t *testing.T) {
 	t.Parallel()

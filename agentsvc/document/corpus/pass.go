@@ -114,13 +114,14 @@ func (p *Passes) execFenced(ctx context.Context, b *db.Batch, n *int64, what str
 	return nil
 }
 
-// OldestPending returns when the document that waits longest for its indexing was received, over all tenants, by the
-// database's clock, with that clock's time; zero if none waits.
+// OldestPending returns when the document that waits longest for its indexing was received, over all active tenants,
+// by the database's clock, with that clock's time; zero if none waits.
 func (p *Passes) OldestPending(ctx context.Context) (oldest, now time.Time, err error) {
 	var since, at int64
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&since, &at) },
-		`SELECT COALESCE((SELECT MIN(waiting_since) FROM document WHERE state = 'pending'), 0), stoa_now()`)
+		`SELECT COALESCE((SELECT d.waiting_since FROM document d WHERE d.state = 'pending'
+			AND NOT EXISTS (SELECT 1 FROM app a WHERE a.tenant = d.tenant AND a.status <> 'active') ORDER BY d.waiting_since LIMIT 1), 0), stoa_now()`)
 	if err := p.h.Do(ctx, &b); err != nil {
 		return time.Time{}, time.Time{}, fmt.Errorf("find the oldest pending document: %w", err)
 	}
