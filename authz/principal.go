@@ -89,6 +89,15 @@ func (p Principal) coversScope(s Scope, agent string) bool {
 	}
 }
 
+// RequireScope returns an error with [agentsvc.CodeDenied] if the scopes of p exclude s, for what is allowed by the name of a
+// role and not by its policy.
+func (p Principal) RequireScope(s Scope) error {
+	if !p.coversScope(s, "") {
+		return permissionDenied("the scope %q is needed, and your token is narrowed to others", s)
+	}
+	return nil
+}
+
 // narrowedAgents returns the agents to which the scopes of p restrict its calls; nil means any agent, an empty slice
 // none.
 func (p Principal) narrowedAgents() []string {

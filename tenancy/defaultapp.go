@@ -47,10 +47,10 @@ func (d *DefaultApp) Set(displayName string, config []byte) {
 	d.store.publishChange(DefaultID)
 }
 
-// Audit writes an audit entry if the default app's configuration differs from the one recorded last, by
+// Audit writes an audit entry of actor if the default app's configuration differs from the one recorded last, by
 // any process. Call it at the start and after each change of the file. After a change the entry also lists the changed
 // paths; at the start the previous configuration is not known. Processes with different files each record their own.
-func (d *DefaultApp) Audit(ctx context.Context) error {
+func (d *DefaultApp) Audit(ctx context.Context, actor audit.Actor) error {
 	configured := d.store.defaultApp.Load()
 	if configured == nil {
 		return nil
@@ -85,7 +85,7 @@ func (d *DefaultApp) Audit(ctx context.Context) error {
 		if known.Fingerprint == fingerprint {
 			return nil
 		}
-		return audit.Insert(ctx, tx, audit.Entry{Actor: audit.System, Action: actionConfigLoad, App: DefaultName, AppID: DefaultID, Detail: detail})
+		return audit.Insert(ctx, tx, audit.Entry{Actor: actor, Action: actionConfigLoad, App: DefaultName, AppID: DefaultID, Detail: detail})
 	})
 	if err != nil {
 		return fmt.Errorf("record the default configuration: %w", err)

@@ -22,11 +22,11 @@ func TestAuditDefaultConfig(t *testing.T) {
 		note := func(s *tenancy.Service, config string) {
 			t.Helper()
 			s.DefaultApp.Set("", []byte(config))
-			if err := s.DefaultApp.Audit(t.Context()); err != nil {
+			if err := s.DefaultApp.Audit(t.Context(), audit.System); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := tenancytest.NewService(t, d).DefaultApp.Audit(t.Context()); err != nil { // no default app is set
+		if err := tenancytest.NewService(t, d).DefaultApp.Audit(t.Context(), audit.System); err != nil { // no default app is set
 			t.Fatal(err)
 		}
 		one, two := tenancytest.NewService(t, d), tenancytest.NewService(t, d)

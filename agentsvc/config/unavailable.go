@@ -21,10 +21,7 @@ var unavailableKeys = []struct {
 	{"agents.*.include_context_max_length", nil},
 
 	{"databases.*.driver", []string{"mysql"}},
-	{"vector_stores.*", nil},
 	{"document_stores.*", nil},
-
-	{"server.studio", nil},
 }
 
 // checkAvailable notes the value v at s if it requests something that is not available. parent is the struct that it

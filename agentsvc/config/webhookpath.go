@@ -29,7 +29,7 @@ var RoutePatterns = []string{
 	"/a2a/{agent}/{tenant}/{of}/tasks/{task}/pushNotificationConfigs/{config}",
 	"/a2a/{agent}/{tenant}/{of}/tasks/{task}:cancel", "/a2a/{agent}/{tenant}/{of}/tasks/{task}:subscribe",
 	"/agents", "/agents/{agent}", "/agents/{agent}/.well-known/agent-card.json",
-	"/api/openapi.json", "/api/schema", "/api/tasks/{task}/toolCalls/{call}/cancel",
+	"/api/config", "/api/openapi.json", "/api/schema", "/api/tasks/{task}/toolCalls/{call}/cancel",
 	"/billing/budgets", "/billing/budgets/{budget}", "/billing/invoices", "/billing/invoices/{invoice}", "/billing/usage",
 	"/config", "/config/revisions", "/config/revisions/{revision}", "/config/revisions/{revision}:restore",
 	"/credentials", "/credentials/{tool}",

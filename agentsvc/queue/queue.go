@@ -25,7 +25,7 @@
 // A worker that has lost its lease is stopped in four ways: its writes fail, because the store compares the task's
 // epoch; the watcher cancels the context of runs whose lease is lost (stopLost); renewBeforeExpiry cancels all
 // runs when the renewal is late; and [agentsvc.LeaseCheck.Check] refuses a call with an external effect until the lease is
-// confirmed (confirmLease).
+// confirmed (confirmHeartbeat).
 package queue
 
 import (

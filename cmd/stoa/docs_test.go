@@ -120,6 +120,7 @@ STOA=$STOA_SERVER TOKEN=$(stoa app token acme --sub dana --role developer)
 		skipped: map[string]string{"export STOA": "names another server"},
 		written: []string{`"warnings":[]`},
 	},
+	"docs/studio.md": {config: "examples/studio.yaml", skipped: map[string]string{"stoa serve": needsServe}, written: []string{`"status":"saved"`}},
 	"docs/triggers.md": {
 		prepare: `cat >hooks.yaml <<END
 llms: {default: {provider: scripted}}
@@ -155,6 +156,7 @@ stoa app create acme --config hooks.yaml --secret HOOK_SECRET=$HOOK_SECRET
 	"examples/model-gemini.yaml":    {skipped: map[string]string{"stoa call": needsVendor}},
 	"examples/model-ollama.yaml":    {skipped: map[string]string{"stoa call": "needs an Ollama server"}},
 	"examples/model-openai.yaml":    {skipped: map[string]string{"stoa call": needsVendor}},
+	"examples/studio.yaml":          {skipped: map[string]string{"stoa serve": needsServe}, written: []string{"allowed_roles: [operator, admin]"}},
 	"examples/remote.yaml":          {skipped: map[string]string{"stoa call": "needs another server"}},
 }
 

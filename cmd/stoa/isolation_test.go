@@ -81,6 +81,8 @@ var routeProbes = map[string][]isolationProbe{
 	"GET /v1/agents/{agent}/tasks":                        {{path: "/v1/agents/assistant/tasks?context_id={context}"}, {path: "/v1/agents/assistant/tasks?page_token={cursor}"}, {path: "/v1/agents/{agent}/tasks"}, {path: "/apps/{app}/v1/agents/assistant/tasks"}},
 	"GET /v1/agents/{agent}/tasks/{task}":                 {{path: "/v1/agents/assistant/tasks/{task}?include_artifacts=true"}, {path: "/v1/agents/{agent}/tasks/{task}"}, {path: "/apps/{app}/v1/agents/assistant/tasks/{task}"}},
 	"GET /v1/agents/{agent}/stream":                       {{path: "/v1/agents/{agent}/stream"}, {path: "/apps/{app}/v1/agents/assistant/stream"}}, // and probeWebSocket
+	"GET /api/config":                                     {{path: "/apps/{app}/api/config"}},
+	"POST /api/config":                                    {{path: "/apps/{app}/api/config", body: emptyBody}},
 	"GET /api/schema":                                     {{path: "/apps/{app}/api/schema"}},
 	"GET /tasks":                                          {{path: "/tasks?context_id={context}"}, {path: "/tasks?agent={agent}"}, {path: "/tasks?page_token={cursor}"}, {path: "/apps/{app}/tasks"}},
 	"GET /config":                                         {{path: "/apps/{app}/config"}},

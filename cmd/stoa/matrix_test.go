@@ -26,6 +26,7 @@ const (
 	anyCaller     accessLevel = "everyone"  // with a valid credential or none
 	discoveryOnly accessLevel = "discovery" // every caller; visibility decides what is shown
 	operatorOnly  accessLevel = "operator"  // the platform's operator only
+	callersOfApp  accessLevel = "app"       // every caller of the app, whose scopes do not matter
 	byMethod      accessLevel = "by method" // see rpcAccess
 )
 
@@ -62,29 +63,31 @@ var routeAccess = map[string]accessRule{
 	"POST /v1/agents/{agent}/tasks/{task}:cancel":        {path: "/apps/acme/v1/agents/assistant/tasks/nosuch:cancel", anyOf: assistantScopes("tasks:cancel")},
 	"GET /v1/agents/{agent}/stream":                      {path: "/apps/acme/v1/agents/assistant/stream", anyOf: assistantScopes("tasks:approve")},
 
-	"GET /api/schema":                                     {path: "/apps/acme/api/schema", anyOf: []string{"config:read"}},
-	"GET /config":                                         {path: "/apps/acme/config", anyOf: []string{"config:read"}},
-	"GET /config/revisions":                               {path: "/apps/acme/config/revisions", anyOf: []string{"config:read"}},
-	"PUT /config":                                         {path: "/apps/acme/config?dry_run=true", body: map[string]any{}, anyOf: []string{"config:write"}},
-	"GET /config/revisions/{revision}":                    {path: "/apps/acme/config/revisions/1", anyOf: []string{"config:read"}},
-	"GET /tasks/{task}":                                   {path: "/apps/acme/tasks/nosuch", anyOf: anyAgentScopes("tasks:read")},
-	"GET /tasks":                                          {path: "/apps/acme/tasks", anyOf: anyAgentScopes("tasks:read")},
-	"GET /memories":                                       {path: "/apps/acme/memories", anyOf: anyAgentScopes("tasks:read")},
-	"DELETE /memories":                                    {path: "/apps/acme/memories", anyOf: anyAgentScopes("tasks:cancel")},
-	"GET /credentials":                                    {path: "/apps/acme/credentials", anyOf: anyAgentScopes("tasks:read")},
-	"DELETE /credentials/{tool}":                          {path: "/apps/acme/credentials/nosuch", anyOf: anyAgentScopes("tasks:cancel")},
-	"GET /tasks/{task}/notifications":                     {path: "/apps/acme/tasks/nosuch/notifications", anyOf: anyAgentScopes("tasks:read")},
-	"GET /tasks/{task}/checkpoints":                       {path: "/apps/acme/tasks/nosuch/checkpoints", anyOf: anyAgentScopes("tasks:read")},
-	"GET /triggers":                                       {path: "/apps/acme/triggers", anyOf: []string{"tasks:read"}},
-	"POST /webhooks/{webhook}":                            {path: "/apps/acme/webhooks/nosuch", access: anyCaller},
-	"PUT /webhooks/{webhook}":                             {path: "/apps/acme/webhooks/nosuch", access: anyCaller},
-	"PATCH /webhooks/{webhook}":                           {path: "/apps/acme/webhooks/nosuch", access: anyCaller},
-	"DELETE /webhooks/{webhook}":                          {path: "/apps/acme/webhooks/nosuch", access: anyCaller},
-	"GET /webhooks/{webhook}":                             {path: "/apps/acme/webhooks/nosuch", access: anyCaller},
-	"POST /config/revisions/{revision}:restore":           {path: "/apps/acme/config/revisions/1:restore?dry_run=true", anyOf: []string{"config:write"}},
-	"GET /secrets":                                        {path: "/apps/acme/secrets", anyOf: []string{"config:read"}},
-	"PUT /secrets/{name}":                                 {path: "/apps/acme/secrets/KEY", body: map[string]any{}, anyOf: []string{"config:write"}},
-	"DELETE /secrets/{name}":                              {path: "/apps/acme/secrets/NOSUCH", anyOf: []string{"config:write"}},
+	"GET /api/config":                           {path: "/apps/acme/api/config", access: callersOfApp},
+	"POST /api/config":                          {path: "/apps/acme/api/config", body: map[string]any{}, access: callersOfApp},
+	"GET /api/schema":                           {path: "/apps/acme/api/schema", anyOf: []string{"config:read"}},
+	"GET /config":                               {path: "/apps/acme/config", anyOf: []string{"config:read"}},
+	"GET /config/revisions":                     {path: "/apps/acme/config/revisions", anyOf: []string{"config:read"}},
+	"PUT /config":                               {path: "/apps/acme/config?dry_run=true", body: map[string]any{}, anyOf: []string{"config:write"}},
+	"GET /config/revisions/{revision}":          {path: "/apps/acme/config/revisions/1", anyOf: []string{"config:read"}},
+	"GET /tasks/{task}":                         {path: "/apps/acme/tasks/nosuch", anyOf: anyAgentScopes("tasks:read")},
+	"GET /tasks":                                {path: "/apps/acme/tasks", anyOf: anyAgentScopes("tasks:read")},
+	"GET /memories":                             {path: "/apps/acme/memories", anyOf: anyAgentScopes("tasks:read")},
+	"DELETE /memories":                          {path: "/apps/acme/memories", anyOf: anyAgentScopes("tasks:cancel")},
+	"GET /credentials":                          {path: "/apps/acme/credentials", anyOf: anyAgentScopes("tasks:read")},
+	"DELETE /credentials/{tool}":                {path: "/apps/acme/credentials/nosuch", anyOf: anyAgentScopes("tasks:cancel")},
+	"GET /tasks/{task}/notifications":           {path: "/apps/acme/tasks/nosuch/notifications", anyOf: anyAgentScopes("tasks:read")},
+	"GET /tasks/{task}/checkpoints":             {path: "/apps/acme/tasks/nosuch/checkpoints", anyOf: anyAgentScopes("tasks:read")},
+	"GET /triggers":                             {path: "/apps/acme/triggers", anyOf: []string{"tasks:read"}},
+	"POST /webhooks/{webhook}":                  {path: "/apps/acme/webhooks/nosuch", access: anyCaller},
+	"PUT /webhooks/{webhook}":                   {path: "/apps/acme/webhooks/nosuch", access: anyCaller},
+	"PATCH /webhooks/{webhook}":                 {path: "/apps/acme/webhooks/nosuch", access: anyCaller},
+	"DELETE /webhooks/{webhook}":                {path: "/apps/acme/webhooks/nosuch", access: anyCaller},
+	"GET /webhooks/{webhook}":                   {path: "/apps/acme/webhooks/nosuch", access: anyCaller},
+	"POST /config/revisions/{revision}:restore": {path: "/apps/acme/config/revisions/1:restore?dry_run=true", anyOf: []string{"config:write"}},
+	"GET /secrets":                              {path: "/apps/acme/secrets", anyOf: []string{"config:read"}},
+	"PUT /secrets/{name}":                       {path: "/apps/acme/secrets/KEY", body: map[string]any{}, anyOf: []string{"config:write"}},
+	"DELETE /secrets/{name}":                    {path: "/apps/acme/secrets/NOSUCH", anyOf: []string{"config:write"}},
 	"POST /tasks/{task}/checkpoints/{checkpoint}:restore": {path: "/apps/acme/tasks/nosuch/checkpoints/2:restore", anyOf: anyAgentScopes("tasks:cancel")},
 	"POST /tasks/{task}/approve":                          {path: "/apps/acme/tasks/nosuch/approve", anyOf: []string{"tasks:approve"}},
 	"POST /tasks/{task}/cancel":                           {path: "/apps/acme/tasks/nosuch/cancel", anyOf: anyAgentScopes("tasks:cancel")},
@@ -296,7 +299,7 @@ func (ts *testServer) checkAccess(t *testing.T, what, method, path string, body 
 	case n.access == discoveryOnly && c.token == "":
 	case c.unauthenticated:
 		want = http.StatusUnauthorized
-	case n.access == discoveryOnly:
+	case n.access == discoveryOnly, n.access == callersOfApp:
 	case !n.allowsScopes(c.scopes):
 		want = http.StatusForbidden
 	}

@@ -63,6 +63,7 @@ func openExercisedServer(t *testing.T) *testServer {
 	m.RecordCharge(t.Context(), "acme", "m", "EUR", 1_500_000_000)
 	m.RecordNotification("acme", "delivered")
 	m.RecordSweep(store.SweepCounts{Tasks: 1})
+	m.RecordReload(errors.New("no"))
 	m.RecordAppLoad(time.Second, errors.New("no"))
 	m.RecordTick("acme", errors.New("no"))
 	m.RecordDelivery("acme", "unsigned")

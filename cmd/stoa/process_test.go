@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -335,6 +336,7 @@ func TestWatch(t *testing.T) {
 		return fmt.Sprintf(`
 llms: {m: {provider: scripted, script: [{when: {text: "^ask$"}, then: [{ask: "what?"}]}, {then: [{say: "%s: {{text}}"}]}]}}
 agents: {assistant: {llm: m}}
+observability: {metrics: {enabled: true}}
 `, greeting)
 	}
 	write("stoa.yaml", config("one"))
@@ -371,6 +373,9 @@ agents: {assistant: {llm: m}}
 		_, trail := p.doRequest(t, "GET", "/admin/audit?app=default&action=config", testSecret, nil)
 		return strings.Count(trail, `"config.load"`) == 4 // a change of .env changes variables, not the document
 	})
+	if _, text := p.doRequest(t, "GET", "/metrics", "", nil); !strings.Contains(text, `stoa_config_reloads_total{outcome="refused"} 1`) {
+		t.Errorf("the metrics do not count the broken file: %s", regexp.MustCompile(`stoa_config_reloads.*`).FindAllString(text, -1))
+	}
 	answer := newTextMessage("go on")
 	answer["message"].(map[string]any)["task_id"] = waiting.Result.TaskID
 	if got := send(answer); got.statusText() != "four: go on" {

@@ -70,7 +70,7 @@ func TestCORS(t *testing.T) {
 		{"own methods and headers", config.CORS{AllowedMethods: []string{"GET"}, AllowedHeaders: []string{"x-mine", "if-match"}}, []string{"X-MINE", "X-Ours"}, []string{"X-Theirs", "retry-after"}, "", map[string]string{
 			"Access-Control-Allow-Methods":  "GET",
 			"Access-Control-Allow-Headers":  "x-mine, if-match, agent-name, A2A-Version, Idempotency-Key, Last-Event-ID, X-Ours",
-			"Access-Control-Expose-Headers": "X-Request-Id, Retry-After, Location, RateLimit, RateLimit-Policy, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Theirs",
+			"Access-Control-Expose-Headers": "X-Request-Id, Retry-After, Location, ETag, RateLimit, RateLimit-Policy, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Theirs",
 		}},
 	}
 	for _, tt := range tests {

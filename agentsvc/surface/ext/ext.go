@@ -43,6 +43,7 @@ type Options struct {
 	// Cards builds the cards of agents.
 	Cards    agentcard.Builder
 	Auth     config.Auth   // how to log in, shown by /health
+	Studio   Studio        // reads and writes the operator's file
 	BlockFor time.Duration // how long a blocking call waits for its task; 0 = 5 minutes
 }
 
@@ -56,6 +57,7 @@ type Options struct {
 //	POST /agents/{agent}             JSON-RPC
 //	/api/tasks/.../toolCalls/...     cancels one tool call
 //	/api/schema                      JSON Schema of configurations
+//	/api/config                      the operator's file, in studio mode
 //
 // The routes of kind Tenant are also mounted below /apps/{app}; those of kind Open need no credential and belong to
 // the process.
@@ -64,6 +66,7 @@ func Routes(o Options) []surface.Route {
 		o.BlockFor = 5 * time.Minute
 	}
 	h, c, cards := newHealthChecker(o), handler{blockFor: o.BlockFor}, cardHandler{o.Cards}
+	studio := studioHandler{o.Studio, o.Auth}
 	routes := []surface.Route{
 		{Method: http.MethodGet, Pattern: "/health", Kind: surface.Open, Serve: h.handleHealth},
 		{Method: http.MethodGet, Pattern: "/ready", Kind: surface.Open, Serve: h.handleReady},
@@ -76,6 +79,8 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodPost, Pattern: "/agents/{agent}", Kind: surface.Tenant, LargeBody: true, NoDeadline: true, Serve: jsonrpc.NewHandler(c.findMethod)},
 		{Method: http.MethodPost, Pattern: "/api/tasks/{task}/toolCalls/{call}/cancel", Kind: surface.Tenant, Serve: handleCancelCall, Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/api/schema", Kind: surface.Tenant, Scope: authz.ConfigRead, Serve: handleSchema},
+		{Method: http.MethodGet, Pattern: studioPath, Kind: surface.Tenant, Serve: studio.handleGetConfig},
+		{Method: http.MethodPost, Pattern: studioPath, Kind: surface.Tenant, Serve: studio.handleSaveConfig, Idempotent: true},
 	}
 	if o.Metrics != nil {
 		routes = append(routes, newMetricsRoute(o))

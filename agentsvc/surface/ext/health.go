@@ -99,6 +99,9 @@ func (h *healthChecker) handleHealth(w http.ResponseWriter, r *http.Request) err
 	if a := h.options.Auth; a.Enabled {
 		answer.Auth = &authRecord{Enabled: true, Type: "jwt", Issuer: a.Issuer, Audience: a.Audience, ClientID: a.ClientID}
 	}
+	if s := h.options.Studio; s.File != nil {
+		answer.StudioMode, answer.Studio = true, &studioRecord{Enabled: true, AllowedRoles: append([]string{}, s.AllowedRoles...)}
+	}
 	switch err := h.checkDatabase(r.Context()); {
 	case errors.Is(err, db.ErrDiskFull):
 		answer.Database, answer.DatabaseError = "disk_full", db.ErrDiskFull.Error()

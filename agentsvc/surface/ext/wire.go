@@ -175,14 +175,25 @@ type (
 		Role   string `json:"role,omitempty"`
 	}
 	// healthRecord is the answer of /health. Database is connected, unreachable or disk_full; DatabaseError is the reason
-	// in words, "" while it is connected. Nothing sets StudioMode yet: it is always false.
+	// in words, "" while it is connected.
 	healthRecord struct {
-		Status        string      `json:"status"`
-		StudioMode    bool        `json:"studio_mode"`
-		Auth          *authRecord `json:"auth,omitempty"`
-		Version       string      `json:"version"`
-		Database      string      `json:"database"`
-		DatabaseError string      `json:"database_error,omitempty"`
+		Status        string        `json:"status"`
+		StudioMode    bool          `json:"studio_mode"`
+		Auth          *authRecord   `json:"auth,omitempty"`
+		Studio        *studioRecord `json:"studio,omitempty"`
+		Version       string        `json:"version"`
+		Database      string        `json:"database"`
+		DatabaseError string        `json:"database_error,omitempty"`
+	}
+	// studioRecord describes the studio; /health has it only in studio mode.
+	studioRecord struct {
+		Enabled      bool     `json:"enabled"`
+		AllowedRoles []string `json:"allowed_roles"`
+	}
+	// savedConfig is the answer of POST /api/config.
+	savedConfig struct {
+		Status  string `json:"status"`
+		Message string `json:"message"`
 	}
 	// authRecord describes how a client logs in; /health has it only if authentication is enabled.
 	authRecord struct {

@@ -1,6 +1,7 @@
 package mutation
 
 import (
+	"mime"
 	"net/http"
 	"strings"
 
@@ -65,4 +66,14 @@ func WriteConfig(w http.ResponseWriter, r *http.Request, tag string, text []byte
 		return response.WriteYAML(w, text)
 	}
 	return encode()
+}
+
+// CheckConfigType refuses a body that is neither YAML nor JSON.
+func CheckConfigType(r *http.Request) error {
+	given := r.Header.Get("Content-Type")
+	kind, _, err := mime.ParseMediaType(given)
+	if given == "" || err == nil && (strings.HasSuffix(kind, "yaml") || strings.HasSuffix(kind, "json")) {
+		return nil
+	}
+	return agentsvc.NewInvalidError("Content-Type", "must be application/yaml or application/json")
 }

@@ -2,6 +2,7 @@ package openapi_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2a"
@@ -30,7 +32,23 @@ import (
 	v1 "stoa/agentsvc/surface/v1"
 	"stoa/agentsvc/surface/webhook"
 	"stoa/billing"
+	"stoa/tenancy/audit"
 )
+
+// studioText is an operator's file that accepts every JSON object.
+type studioText struct{}
+
+func (studioText) ReadConfig() ([]byte, string, error) { return []byte("agents: {}\n"), "tag", nil }
+
+func (studioText) SaveConfig(_ context.Context, _ audit.Actor, text []byte, ifMatch []string) (string, string, error) {
+	if !json.Valid(text) {
+		return "", "", agentsvc.NewInvalidError("config", "is no JSON")
+	}
+	if ifMatch != nil && !slices.Contains(ifMatch, "tag") {
+		return "", "", agentsvc.NewError(agentsvc.CodePrecondition, "the file has changed")
+	}
+	return "tag", "saved", nil
+}
 
 // newRoutes returns the routes of all surfaces, with the services of h; nil = routes that are not called.
 func newRoutes(h *surfacetest.Fixture) []surface.Route {
@@ -38,7 +56,7 @@ func newRoutes(h *surfacetest.Fixture) []surface.Route {
 		h = &surfacetest.Fixture{Billing: &billing.Service{}}
 	}
 	return openapi.WithDocument("v1.2.3", slices.Concat(
-		ext.Routes(ext.Options{Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		ext.Routes(ext.Options{Studio: ext.Studio{File: studioText{}}, Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 		})}),
 		v1.Routes(v1.Options{}), a2a.Routes(a2a.Options{}), openai.Routes(openai.Options{}), mcp.Routes(mcp.Options{}),

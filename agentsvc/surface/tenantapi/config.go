@@ -2,10 +2,8 @@ package tenantapi
 
 import (
 	"context"
-	"mime"
 	"net/http"
 	"runtime"
-	"strings"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/processor"
@@ -70,7 +68,7 @@ func (h configHandler) handlePutConfig(w http.ResponseWriter, r *http.Request) e
 	if err != nil {
 		return err
 	}
-	if err := checkConfigType(r); err != nil {
+	if err := mutation.CheckConfigType(r); err != nil {
 		return err
 	}
 	text, err := surface.ReadBody(r)
@@ -132,16 +130,6 @@ func writeSavedConfig(w http.ResponseWriter, app tenancy.App, dryRun bool) error
 		result.Tag = app.ConfigTag()
 	}
 	return result.WriteResult(w)
-}
-
-// checkConfigType refuses a body that is neither YAML nor JSON.
-func checkConfigType(r *http.Request) error {
-	given := r.Header.Get("Content-Type")
-	kind, _, err := mime.ParseMediaType(given)
-	if given == "" || err == nil && (strings.HasSuffix(kind, "yaml") || strings.HasSuffix(kind, "json")) {
-		return nil
-	}
-	return agentsvc.NewInvalidError("Content-Type", "must be application/yaml or application/json")
 }
 
 // handleListConfigRevisions answers with the stored revisions of the configuration, the newest first.

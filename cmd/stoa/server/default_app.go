@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"sync"
 	"sync/atomic"
 
 	"stoa/agentsvc/config"
@@ -14,16 +15,18 @@ import (
 	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/runtime"
 	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/grant"
 )
 
 // DefaultApp is the configuration of this process's default app: the operator's file, or without a file a built-in
 // one. On PostgreSQL a process without a file has no default app and cfg stays nil. cfg, fileHash and restartKeys are
-// written at start and then only by the goroutine of watchFiles; every other goroutine reads them.
+// written at start and then only under reloads; every other goroutine reads them.
 type DefaultApp struct {
 	path string // of the operator's file; "" = none
-	// source is the text of the operator's file that is in force, nil without a file. After the start only the goroutine
-	// of watchFiles uses it.
+	// reloads is held while the configuration is replaced: by watchFiles and by the studio.
+	reloads sync.Mutex
+	// source is the text of the operator's file that is in force, nil without a file. After the start reloads guards it.
 	source []byte
 	// cfg is the configuration in force. It is replaced as a whole and never changed in place.
 	cfg atomic.Pointer[config.Config]
@@ -255,23 +258,27 @@ func (a *DefaultApp) publishAtStart(ctx context.Context, apps *tenancy.Service, 
 		logWarnings(deps.Log.With("file", a.path), cfg)
 		a.publishConfig(apps)
 	}
-	return apps.DefaultApp.Audit(ctx)
+	return apps.DefaultApp.Audit(ctx, audit.System)
 }
 
 // watchFiles applies changes of the .env next to the operator's file until ctx ends, and with withFile also those of the
-// file. What does not load is logged and changes nothing.
-func (a *DefaultApp) watchFiles(ctx context.Context, withFile bool, apps *tenancy.Service, deps runtime.Dependencies, log *slog.Logger) error {
+// file. What does not load is logged and changes nothing. onReload gets the outcome of each reload; it may be nil.
+func (a *DefaultApp) watchFiles(ctx context.Context, withFile bool, apps *tenancy.Service, deps runtime.Dependencies, onReload func(error), log *slog.Logger) error {
 	files := []string{configfile.EnvFile(a.path)}
 	if withFile {
 		files = append(files, a.path)
 	}
 	err := configfile.Watch(ctx, files, func() {
-		if err := a.reload(withFile, apps, deps); err != nil {
+		err := a.reload(withFile, apps, deps)
+		if onReload != nil {
+			onReload(err)
+		}
+		if err != nil {
 			log.Error("the configuration has changed and does not load; the one before stays in force", "file", a.path, "error", err)
 			return
 		}
 		log.Info("the configuration was reloaded", "file", a.path)
-		if err := apps.DefaultApp.Audit(ctx); err != nil {
+		if err := apps.DefaultApp.Audit(ctx, audit.System); err != nil {
 			log.Error("the reloaded configuration is in force but could not be written to the audit trail", "file", a.path, "error", err)
 		}
 		if late := a.keysAwaitingRestart(); len(late) > 0 {
@@ -288,9 +295,10 @@ func (a *DefaultApp) watchFiles(ctx context.Context, withFile bool, apps *tenanc
 
 // reload parses the operator's file with the present variables and replaces the configuration in force, except for the
 // settings that need a restart. Without readFile it parses the text that is in force: a file that changed since the
-// start then waits for the restart. It changes nothing if the text does not parse or build. Only the goroutine of
-// watchFiles calls it.
+// start then waits for the restart. It changes nothing if the text does not parse or build.
 func (a *DefaultApp) reload(readFile bool, apps *tenancy.Service, deps runtime.Dependencies) error {
+	a.reloads.Lock()
+	defer a.reloads.Unlock()
 	src := a.source
 	if readFile {
 		var err error
@@ -302,13 +310,19 @@ func (a *DefaultApp) reload(readFile bool, apps *tenancy.Service, deps runtime.D
 	if err != nil {
 		return err
 	}
+	a.apply(cfg, src, apps, deps)
+	return nil
+}
+
+// apply replaces the configuration in force by cfg, which was parsed from src and checked, except for the settings that
+// need a restart. The caller holds reloads.
+func (a *DefaultApp) apply(cfg *config.Config, src []byte, apps *tenancy.Service, deps runtime.Dependencies) {
 	logWarnings(deps.Log.With("file", a.path), cfg)
 	// Before the store: the new configuration is complete and not yet visible to other goroutines.
 	a.preserveRestartSettings(cfg)
 	a.source = src
 	a.cfg.Store(cfg)
 	a.publishConfig(apps)
-	return nil
 }
 
 // publishConfig makes the configuration in force the default app's in the tenancy service, which renews the app's

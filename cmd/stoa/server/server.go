@@ -14,13 +14,30 @@
 //     [Execution].RunPool claims queued runs and calls executeRun, which selects the app and the revision of the run.
 //   - The worker writes events with the epoch of its lease. A worker that lost its lease changes nothing any more:
 //     its statements match no row, and its context ends.
-//   - Budgets are reserved and settled around each model call (packages app and billing, opened by openBilling);
+//   - Budgets are reserved and settled around each model call (packages runtime and billing, opened by openBilling);
 //     limits are counted at admission (openRateCounts).
 //   - Every answer is read from the task's log. The signal bus announces new events to the subscriptions of other
 //     processes.
 //   - background.go has the work that no request starts: schedules and retention; notify.go delivers notifications and
 //     callbacks.
 //   - A new protocol is a package below agentsvc/surface and a line in newRoutes (surfaces.go).
+//
+// Files that answer what is asked first (paths below the module; each names the functions that it calls):
+//
+//   - Who is the caller, and which tenant is it? surface/authenticate.go, tenancy/router/apprequest.go: the credential
+//     decides (chooseApp), and a URL that names another app is an unknown app (CheckApp).
+//   - How does a message become a task and a run? task/submit.go, task/accept.go (one pipeline for messages, decisions,
+//     restored checkpoints and requeued runs), store/createtask.go.
+//   - What does a model call reserve, and when is that settled or released? runtime/meteredmodel.go (reserveBudget,
+//     settleUsage), billing/budget.
+//   - What stops a worker that lost its lease? store/tenantrows.go (writeConditional compares the epoch in each
+//     statement), queue/lease.go (renewBeforeExpiry, confirmHeartbeat), queue/active_run.go (stopLost).
+//   - How does a decision continue a turn? surface/tenantapi/task.go, task/decide.go, store/approval.go; then the new
+//     run executes agent/tool_call.go (resumeCalls), which runs the approved calls.
+//   - What does a slow reader of a stream cost? surface/stream/writesse.go and surface/sse/sse.go (deadline of each
+//     write), task/hub.go (bounded memory per subscription), task/follow.go (a reader that lags reads the log again).
+//   - What follows a new revision? tenancy/runtimecache (the next run uses the new runtime), background.go
+//     (loadSchedules, loadPolicy), trigger/scheduler.go (stored schedules are replaced).
 package server
 
 import (
@@ -132,6 +149,9 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 	bus, err := openBus(o, storage.DB, t, &c)
 	if err != nil {
 		return nil, err
+	}
+	if o.Settings.Studio && o.DefaultApp.path == "" {
+		return nil, errors.New("--studio edits the file of --config: name one")
 	}
 	// Without a file, only a server on SQLite has a default app: a fleet serves the apps of its database.
 	if o.DefaultApp.Config() == nil && storage.DB.Engine() == db.SQLite {
@@ -270,8 +290,12 @@ func (s *Server) loops() []func(context.Context) error {
 	}
 	all = append(all, s.Storage.keyWatch.run, func(ctx context.Context) error { return watchFormerKeys(ctx, s.Storage.DB, s.Storage.keyring, s.Log) })
 	if s.DefaultApp.path != "" {
+		var onReload func(error)
+		if m := s.telemetry.metrics; m != nil {
+			onReload = m.RecordReload
+		}
 		all = append(all, func(ctx context.Context) error {
-			return s.DefaultApp.watchFiles(ctx, s.Settings.Watch, s.Apps, d, s.Log)
+			return s.DefaultApp.watchFiles(ctx, s.Settings.Watch, s.Apps, d, onReload, s.Log)
 		})
 	}
 	return all

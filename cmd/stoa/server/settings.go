@@ -27,7 +27,7 @@ type Flags struct {
 	Host            *string `help:"Address to listen on (0.0.0.0)."`
 	Port            *int    `help:"HTTP port, 0 for any that is free (8080)."`
 	GRPCPort        *int    `split_words:"true" name:"grpc-port" help:"gRPC port, 0 for any that is free (50051; where --port is 0, any that is free)."`
-	Studio          *bool   `help:"Read and write the configuration over HTTP. Not available yet."`
+	Studio          *bool   `help:"Read and write the file of --config over HTTP, by callers with a role of server.studio.allowed_roles."`
 	Role            *string `enum:"all,web,worker" help:"all, web (answers requests, executes no runs) or worker (executes runs, answers no calls) (all)."`
 	Database        *string `placeholder:"URL" help:"sqlite://PATH, sqlite://:memory: or postgres://... (sqlite://stoa.db)."`
 	MigrateDatabase *string `split_words:"true" placeholder:"URL" help:"The PostgreSQL login that may change the schema, where it differs."`
@@ -79,6 +79,7 @@ type Settings struct {
 	// Role is roleAll, roleWeb or roleWorker.
 	Role     string
 	Watch    bool // apply changes of the configuration file
+	Studio   bool // read and write the configuration file over HTTP
 	Listen   ListenSettings
 	Cards    CardSettings
 	Database DatabaseSettings
@@ -229,9 +230,7 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 	s.Listen.MaxAddressConnections = firstNonNil(max(s.Listen.MaxConnections/listener.AddressShares, 1), line.MaxAddressConnections, e.MaxAddressConnections)
 	// The default must not exceed a short --shutdown-timeout.
 	s.Shutdown.DrainDelay = firstNonNil(min(5*time.Second, s.Shutdown.Timeout), line.DrainDelay, e.DrainDelay)
-	if firstNonNil(false, line.Studio, e.Studio) {
-		return s, errors.New("--studio is not available yet")
-	}
+	s.Studio = firstNonNil(false, line.Studio, e.Studio)
 	s.Listen.TrustedProxies, err = parsePrefixes(firstNonNil("", line.TrustedProxies, e.TrustedProxies))
 	return s, errors.Join(err, s.checkRanges())
 }

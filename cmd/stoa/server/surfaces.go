@@ -111,7 +111,7 @@ func reachableAddress(addr net.Addr) string {
 // and keys.
 func (s *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
 	o := ext.Options{
-		Version: s.Version, Role: s.Settings.Role, Database: s.Storage.DB.Ping, Ready: s.checkReady, JWKS: s.identity.issuer.JWKS, CardKeys: c.keys, Auth: s.DefaultApp.authConfig(),
+		Version: s.Version, Role: s.Settings.Role, Database: s.Storage.DB.Ping, Ready: s.checkReady, JWKS: s.identity.issuer.JWKS, CardKeys: c.keys, Auth: s.DefaultApp.authConfig(), Studio: s.newStudio(),
 		Cards: c.Builder, MetricsPath: metrics.Endpoint, MetricsToken: s.Storage.secrets.metricsToken,
 	}
 	if metrics.Enabled {

@@ -70,7 +70,7 @@ type modelInstruments struct {
 
 // backgroundInstruments count what happens without a request: triggers, notifications, retention, exports of usage.
 type backgroundInstruments struct {
-	scheduleTicks, webhookDeliveries, notifications, retentionDeleted, exports intCounter
+	scheduleTicks, webhookDeliveries, notifications, retentionDeleted, exports, configReloads intCounter
 }
 
 // redisInstruments count requests to Redis. Durations are in seconds.
@@ -126,6 +126,9 @@ func NewRecorder(withApps bool, more ...sdk.Reader) (*Recorder, error) {
 	if withApps {
 		m.labels.apps = newTopK(topApps)
 	}
+	for _, outcome := range []string{"applied", "refused"} {
+		m.work.configReloads.Add(context.Background(), 0, m.labels.sets.optionFor(labelSet{{"outcome", outcome}}))
+	}
 	m.addZeros("")
 	for _, kind := range []string{"tasks", "events", "sessions"} {
 		m.work.retentionDeleted.Add(context.Background(), 0, m.labels.sets.optionFor(labelSet{{"kind", kind}}))
@@ -169,6 +172,7 @@ func newBackgroundInstruments(m *instruments) backgroundInstruments {
 		scheduleTicks:     m.newCounter("stoa_schedule_ticks", "Ticks of schedules: started, refused (by a limit or a budget), failed (tried again).", "outcome", "app"),
 		webhookDeliveries: m.newCounter("stoa_webhook_deliveries", "Deliveries to webhooks: started, repeated (under its id; led to the task of the first), unsigned, refused (by a limit or a budget), invalid, failed.", "outcome", "app"),
 		notifications:     m.newCounter("stoa_notifications", "Notifications that were sent outside: delivered, failed (they will be sent again), dead (they will not).", "outcome", "app"),
+		configReloads:     m.newCounter("stoa_config_reloads", "Changes of the configuration file that a process saw: applied, or refused because the file does not load.", "outcome"),
 		retentionDeleted:  m.newCounter("stoa_retention_deleted", "What was deleted because it was kept long enough.", "kind"),
 		exports:           m.newCounter("stoa_exports", "Exports of usage: delivered (a batch), failed (an attempt, which is repeated).", "export", "outcome"),
 	}
@@ -370,6 +374,15 @@ func (r *Recorder) RecordSweep(n store.SweepCounts) {
 	for kind, n := range map[string]int64{"tasks": n.Tasks, "events": n.Events, "sessions": n.Sessions} {
 		r.work.retentionDeleted.Add(context.Background(), n, r.labels.sets.optionFor(labelSet{{"kind", kind}}))
 	}
+}
+
+// RecordReload counts a change of the configuration file, or of the variables next to it, by whether it was applied.
+func (r *Recorder) RecordReload(err error) {
+	outcome := "applied"
+	if err != nil {
+		outcome = "refused"
+	}
+	r.work.configReloads.Add(context.Background(), 1, r.labels.sets.optionFor(labelSet{{"outcome", outcome}}))
 }
 
 // RecordExport counts a delivered batch of an export of usage, or a failed attempt. The names of exports are those of
