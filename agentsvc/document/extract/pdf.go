@@ -18,13 +18,25 @@ const (
 	nodesPerPage    = 4     // nodes of the tree of pages for each allowed page
 	maxCIDWidths    = 1e5   // widths of a font with many characters
 	defaultCIDWidth = 1_000 // of a character without a width, in 1/1000 of the font size
+	// maxPDFReads bounds the bytes that the library reads of one file. It reads objects again each time they are used,
+	// so that this is many times the size of the file.
+	maxPDFReads = 4 << 30
+	// maxTableReads bounds the bytes that it reads to find the objects: it reads tables that name each other for ever.
+	maxTableReads = 4 * MaxFileBytes
+	// readBytes is the least that a read counts for, since short reads have a cost too.
+	readBytes = 4 << 10
 )
 
 // readPDF reads a PDF: a section for each page with text.
 func readPDF(b *builder, f file) error {
 	data := repairPDF(f.data)
-	r, err := pdf.NewReader(bytes.NewReader(data), int64(len(data)))
+	source := &countedReader{Reader: bytes.NewReader(data), left: maxTableReads}
+	r, err := pdf.NewReader(source, int64(len(data)))
+	source.left = maxPDFReads
 	if err != nil {
+		if isProblem(err) {
+			return err
+		}
 		if bytes.Contains(data, []byte("/Encrypt")) {
 			return newProblem(Encrypted, "the PDF is encrypted: upload a copy without a password")
 		}
@@ -59,6 +71,20 @@ func repairPDF(data []byte) []byte {
 		return data
 	}
 	return append([]byte(header), data[len(header):]...)
+}
+
+// countedReader panics with a problem when too much was read: the library takes errors for the end of the file.
+type countedReader struct {
+	*bytes.Reader
+	left int64
+}
+
+// ReadAt reads from the file.
+func (r *countedReader) ReadAt(p []byte, offset int64) (int, error) {
+	if r.left -= int64(max(len(p), readBytes)); r.left < 0 {
+		panic(newDamaged("its objects refer to each other in a circle"))
+	}
+	return r.Reader.ReadAt(p, offset)
 }
 
 // pdfReader reads the pages of a PDF in their order.
