@@ -95,15 +95,16 @@ type output struct {
 	chunks []document.Chunk
 }
 
-// add adds the chunk of a span, without the white space at its ends. White space alone is no chunk.
+// add adds the chunk of a span, without the white space at its ends. White space alone is no chunk, nor is text that the
+// chunk before has.
 func (o *output) add(s span) {
 	text := o.text[s.start:s.end]
 	trimmed := strings.TrimLeftFunc(text, unicode.IsSpace)
 	start := s.start + len(text) - len(trimmed)
 	trimmed = strings.TrimRightFunc(trimmed, unicode.IsSpace)
-	if trimmed == "" {
+	end := start + len(trimmed)
+	if n := len(o.chunks); trimmed == "" || n > 0 && end <= o.chunks[n-1].End {
 		return
 	}
-	end := start + len(trimmed)
 	o.chunks = append(o.chunks, document.Chunk{Ordinal: len(o.chunks), Start: start, End: end, Place: o.places.placeOf(span{start, end}), Text: trimmed})
 }

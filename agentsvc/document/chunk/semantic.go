@@ -137,7 +137,8 @@ func splitSentences(text string, group span, s Settings, table bool) []sentence 
 func addPieces(start int, part string, s Settings, paragraph bool, add func(end, size int, paragraph bool)) {
 	left, most := utf8.RuneCountInString(part), longestSentence(s)
 	for left > most {
-		cut, count := findCut(part, max(1, most/2), most, s.PreserveWords)
+		r := cutRange{shortest: 1, least: max(1, most/2), best: most, most: most}
+		cut, count := r.findCut(part, s.PreserveWords)
 		start += cut
 		add(start, count, false)
 		part, left = part[cut:], left-count
