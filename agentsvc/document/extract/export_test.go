@@ -24,6 +24,9 @@ func (r *Reader) SetHelper(variable string, timeout time.Duration) {
 	r.untrusted = func() bool { return false }
 }
 
+// SetHelperVariable makes r start helpers with another value of HelperVariable.
+func (r *Reader) SetHelperVariable(variable string) { r.variable = variable }
+
 // OnStart makes r call started with each helper.
 func (r *Reader) OnStart(started func(*os.Process)) { r.started = started }
 

@@ -3,7 +3,9 @@ package extract_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -115,6 +117,68 @@ func TestRead(t *testing.T) {
 		got, err := r.Read(t.Context(), f.name, "", strings.NewReader(string(f.data)))
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got)\n%s", f.name, err, diff)
+		}
+	}
+}
+
+// TestReadAsOtherUser checks that helpers of a server that is root run as another user, if that user may execute the
+// server's executable. The binary of a test is in a folder that only root may enter; a copy is not.
+func TestReadAsOtherUser(t *testing.T) {
+	t.Parallel()
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := os.MkdirTemp("", "stoa-extract-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	binary, err := os.ReadFile(executable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(folder, "stoa")
+	if err := errors.Join(os.WriteFile(copied, binary, 0o755), os.Chmod(folder, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	host := sandbox.NewHost(executable, sandbox.Options{})
+	if err := host.CheckUntrusted(); err != nil {
+		t.Skipf("ATTENTION, NOTHING IS PROVED HERE: %v", err)
+	}
+	r, err := extract.NewReader(copied, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.CanRunUntrusted() {
+		t.Error("helpers run as the server's user")
+	}
+	content, err := r.Read(t.Context(), "a.txt", "", strings.NewReader("text"))
+	if err != nil || content.Text() != "text\n" {
+		t.Errorf("%q, %v", content.Text(), err)
+	}
+	r.OnStart(func(p *os.Process) {
+		if os.Geteuid() != 0 {
+			return
+		}
+		eventually(t, func() bool {
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid))
+			return err == nil && strings.Contains(string(status), "\nUid:\t65534\t") // nobody
+		})
+		_ = p.Kill()
+	})
+	r.SetHelperVariable("hang")
+	_, err = r.Read(t.Context(), "a.txt", "", strings.NewReader("text"))
+	requireProblem(t, err, extract.Crashed)
+}
+
+// eventually polls until done returns true, for at most a minute.
+func eventually(t *testing.T, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(longTimeout); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Error("it did not happen")
+			return
 		}
 	}
 }

@@ -2,6 +2,9 @@ package extract
 
 import (
 	"bytes"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/ledongthuc/pdf"
 
@@ -136,8 +139,31 @@ func (p *pdfReader) readPage(page, resources pdf.Value) {
 	}()
 	if content := page.Key("Contents"); !content.IsNull() {
 		t := &pdfText{reader: p, ctm: identity, state: textState{scale: 1}}
+		defer p.b.joinHyphens() // also after a panic
 		t.interpret(content, resources, 0)
 	}
+}
+
+// joinHyphens joins the words of the present section that are divided at the end of a line. A compound word whose hyphen
+// is there by chance loses it: divided words are the more frequent ones, and a search does not find them otherwise.
+func (b *builder) joinHyphens() {
+	text := b.text.String()
+	b.text.Reset()
+	for {
+		at := strings.Index(text, "-\n")
+		if at < 0 {
+			break
+		}
+		before, _ := utf8.DecodeLastRuneInString(text[:at])
+		after, _ := utf8.DecodeRuneInString(text[at+2:])
+		if unicode.IsLetter(before) && unicode.IsLower(after) {
+			b.text.WriteString(text[:at])
+		} else {
+			b.text.WriteString(text[:at+2])
+		}
+		text = text[at+2:]
+	}
+	b.text.WriteString(text)
 }
 
 // font returns a font of a page or form, parsed once for all pages.
@@ -154,6 +180,10 @@ func (p *pdfReader) font(resources pdf.Value, name string) *pdfFont {
 	p.fonts[key] = f
 	return f
 }
+
+// ligatures are characters that stand for two or three letters, as fonts have them: a search for the letters must find
+// them.
+var ligatures = strings.NewReplacer("\uFB00", "ff", "\uFB01", "fi", "\uFB02", "fl", "\uFB03", "ffi", "\uFB04", "ffl", "\uFB05", "st", "\uFB06", "st")
 
 // pdfFont decodes the characters of a font and has their widths.
 type pdfFont struct {
@@ -216,7 +246,7 @@ func (f *pdfFont) next(raw string) (text string, code int, rest string) {
 	}
 	text, ok := f.texts[raw[:n]]
 	if !ok {
-		text = f.encoder.Decode(raw[:n])
+		text = ligatures.Replace(f.encoder.Decode(raw[:n]))
 		f.texts[raw[:n]] = text
 	}
 	return text, code, raw[n:]
