@@ -76,12 +76,12 @@ func hostileFiles(t testing.TB) []hostileFile {
 		{"PDF with a loop of tables", "a.pdf", buildPrevLoop(), extract.Damaged},
 		{"PDF with a million pages", "a.pdf", buildPDF("", "<< /Type /Catalog /Pages 2 0 R >>",
 			"<< /Type /Pages /Count 1000000 /Kids ["+strings.Repeat("3 0 R ", 1_000_000)+"] >>", "<< /Type /Page >>"), extract.TooLarge},
-		{"bomb", "a.docx", buildDOCX(t, wordParagraph("", strings.Repeat("a", 40<<20))), extract.TooLarge},
+		{"bomb", "a.docx", buildDOCX(t, wordParagraph("", strings.Repeat("a", 4<<20))), extract.TooLarge},
 		{"bomb that declares less", "a.docx", buildLyingZip(t, "word/document.xml", strings.Repeat("a", 8<<20), 100), extract.Damaged},
-		{"bomb as workbook", "a.xlsx", buildZip(t, entry{"xl/workbook.xml", "<workbook/>"}, entry{"xl/worksheets/sheet1.xml", strings.Repeat("<row/>", 4<<20)}), extract.TooLarge},
+		{"bomb as workbook", "a.xlsx", buildZip(t, entry{"xl/workbook.xml", "<workbook/>"}, entry{"xl/worksheets/sheet1.xml", strings.Repeat("<row/>", 1<<20)}), extract.TooLarge},
 		{"many parts", "a.docx", buildManyParts(t), extract.TooLarge},
 		{"deep document", "a.docx", buildDOCX(t, deepWord), extract.TooComplex},
-		{"too much text", "a.csv", []byte("name,text\n" + strings.Repeat("a,b\n", 3<<20)), extract.TooLarge},
+		{"too much text", "a.csv", []byte(strings.Repeat("name", 20) + "," + strings.Repeat("text", 20) + "\n" + strings.Repeat("a,b\n", 110_000)), extract.TooLarge},
 		{"too large", "a.txt", bytes.Repeat([]byte("text\n"), extract.MaxFileBytes/5+1), extract.TooLarge},
 	}
 }

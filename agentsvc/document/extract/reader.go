@@ -174,13 +174,14 @@ const (
 	exitNotStarted = 126 // of the sandbox, also 127: the helper did not become this executable
 	outOfMemory    = "out of memory"
 	noMemory       = "cannot allocate memory"
+	detectorMemory = "failed to allocate" // of the race detector, whose memory counts in such a build
 )
 
 // describeExit returns the error of a helper that ended without a complete reply.
 func describeExit(state *os.ProcessState, stderr string) error {
 	code := state.ExitCode()
 	switch {
-	case code == exitMemory, strings.Contains(stderr, outOfMemory), strings.Contains(stderr, noMemory):
+	case code == exitMemory, strings.Contains(stderr, outOfMemory), strings.Contains(stderr, noMemory), strings.Contains(stderr, detectorMemory):
 		return newProblem(TooComplex, "reading the file needs more than %d MiB of memory: split it or save it in a simpler form", maxHeapBytes>>20)
 	case code == exitNotStarted, code == exitNotStarted+1:
 		return fmt.Errorf("start the program that reads files: %v", state)
