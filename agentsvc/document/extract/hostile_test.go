@@ -224,7 +224,7 @@ func TestHostileHelpers(t *testing.T) {
 		{"crash", longTimeout, extract.Crashed},
 		{"exit", longTimeout, extract.Crashed},
 		{"memory", longTimeout, extract.TooComplex},
-		{"recursion", longTimeout, extract.Crashed},
+		{"recursion", longTimeout, extract.TooComplex},
 		{"flood", longTimeout, extract.TooLarge},
 		{"endless line", longTimeout, extract.TooLarge},
 		{"garbage", longTimeout, extract.Crashed},

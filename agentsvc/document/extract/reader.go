@@ -172,6 +172,7 @@ func (r *Reader) makeFolder(untrusted bool) (string, error) {
 // Exit codes and messages by which a helper's end is recognised.
 const (
 	exitNotStarted = 126 // of the sandbox, also 127: the helper did not become this executable
+	outOfStack     = "stack overflow"
 	outOfMemory    = "out of memory"
 	noMemory       = "cannot allocate memory"
 	detectorMemory = "failed to allocate" // of the race detector, whose memory counts in such a build
@@ -181,6 +182,8 @@ const (
 func describeExit(state *os.ProcessState, stderr string) error {
 	code := state.ExitCode()
 	switch {
+	case strings.Contains(stderr, outOfStack):
+		return newProblem(TooComplex, "the content of the file is nested too deeply: save it in a simpler form")
 	case code == exitMemory, strings.Contains(stderr, outOfMemory), strings.Contains(stderr, noMemory), strings.Contains(stderr, detectorMemory):
 		return newProblem(TooComplex, "reading the file needs more than %d MiB of memory: split it or save it in a simpler form", maxHeapBytes>>20)
 	case code == exitNotStarted, code == exitNotStarted+1:
