@@ -31,7 +31,11 @@ func (d dialect) quoteName(name string) string {
 }
 
 // textOf returns the expression for a column's value as text, whatever its type.
-func (d dialect) textOf(column string) string { return fmt.Sprintf(d.text, d.quoteName(column)) }
+func (d dialect) textOf(column string) string { return fmt.Sprintf(d.text, d.quoteColumn(column)) }
+
+// quoteColumn quotes the name of a column of the table t of a statement. Without t, SQLite would read a name that is no
+// column as text, and PostgreSQL would take a name in ORDER BY for one of the results.
+func (d dialect) quoteColumn(name string) string { return "t." + d.quoteName(name) }
 
 // table is a table of the configuration.
 type table struct {
@@ -39,21 +43,21 @@ type table struct {
 	dialect dialect
 }
 
-// name returns the quoted name of the table. A dot separates the schema.
-func (t *table) name() string {
+// from returns the table as the t of a statement. A dot in its name separates the schema.
+func (t *table) from() string {
 	parts := strings.Split(t.config.Table, ".")
 	for i := range parts {
 		parts[i] = t.dialect.quoteName(parts[i])
 	}
-	return strings.Join(parts, ".")
+	return strings.Join(parts, ".") + " AS t"
 }
 
 // idColumn returns the quoted name of the id column.
-func (t *table) idColumn() string { return t.dialect.quoteName(t.config.IDColumn) }
+func (t *table) idColumn() string { return t.dialect.quoteColumn(t.config.IDColumn) }
 
 // countWithoutID returns the statement that counts rows without an id, which pagination passes over.
 func (t *table) countWithoutID() string {
-	return fmt.Sprintf("SELECT count(*) FROM %s WHERE %s IS NULL", t.name(), t.idColumn())
+	return fmt.Sprintf("SELECT count(*) FROM %s WHERE %s IS NULL", t.from(), t.idColumn())
 }
 
 // layout is what a listing reads of each row.
@@ -73,10 +77,9 @@ func (t *table) readLayout(ctx context.Context, tx *sql.Tx) (layout, error) {
 	}
 	quoted := make([]string, len(columns))
 	for i, c := range columns {
-		// SQLite reads a quoted name that is no column as text, but not after the name of a table.
-		quoted[i] = "t." + t.dialect.quoteName(c)
+		quoted[i] = t.dialect.quoteColumn(c)
 	}
-	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT %s FROM %s AS t WHERE 1 = 0", strings.Join(quoted, ", "), t.name()))
+	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT %s FROM %s WHERE 1 = 0", strings.Join(quoted, ", "), t.from()))
 	if err != nil {
 		return layout{}, err
 	}
@@ -188,14 +191,14 @@ func (t *table) selectPage(l layout, p *position) (string, []any) {
 	} else {
 		where = fmt.Sprintf(" WHERE %s IS NOT NULL", t.idColumn())
 	}
-	return fmt.Sprintf("SELECT %s FROM %s%s ORDER BY %s LIMIT %d", strings.Join(parts, ", "), t.name(), where, t.idColumn(), p.limit+1), args
+	return fmt.Sprintf("SELECT %s FROM %s%s ORDER BY %s LIMIT %d", strings.Join(parts, ", "), t.from(), where, t.idColumn(), p.limit+1), args
 }
 
 // sizeExpression returns the expression for the bytes of all columns.
 func (t *table) sizeExpression() string {
 	parts := make([]string, len(t.config.Columns))
 	for i, column := range t.config.Columns {
-		parts[i] = fmt.Sprintf(t.dialect.bytes, t.dialect.quoteName(column))
+		parts[i] = fmt.Sprintf(t.dialect.bytes, t.dialect.quoteColumn(column))
 	}
 	return strings.Join(parts, " + ")
 }
@@ -232,7 +235,7 @@ func (t *table) scanRow(rows *sql.Rows, l layout) (row, error) {
 // readText reads the text of the row with a key.
 func (t *table) readText(ctx context.Context, tx *sql.Tx, key any) (string, error) {
 	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT %s, %s FROM %s WHERE %s = %s LIMIT 2",
-		t.sizeExpression(), strings.Join(t.textExpressions(), ", "), t.name(), t.idColumn(), t.dialect.parameter), key)
+		t.sizeExpression(), strings.Join(t.textExpressions(), ", "), t.from(), t.idColumn(), t.dialect.parameter), key)
 	if err != nil {
 		return "", err
 	}
