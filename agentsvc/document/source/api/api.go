@@ -15,7 +15,6 @@ package api
 import (
 	"context"
 	"errors"
-	"io"
 	"iter"
 	"net/http"
 	"net/url"
@@ -93,6 +92,7 @@ type listing struct {
 	pages  map[string]*page
 	seen   map[string]bool // ids
 	bytes  int64
+	held   source.Held
 	// withoutID counts the documents without an id; firstWithoutID says where the first is.
 	withoutID                       int
 	firstPageWithoutID, firstNumber int
@@ -152,7 +152,7 @@ func (l *listing) addPage(p *page, number int) (repeated bool, err error) {
 		if len(l.seen) > source.MaxDocuments {
 			return false, source.PermanentErrorf("the address lists more than %d documents; ask for fewer", source.MaxDocuments)
 		}
-		if !l.yield(l.source.newItem(p, r), nil) {
+		if !l.yield(l.source.newItem(p, r, &l.held), nil) {
 			return false, errStopped
 		}
 	}
@@ -178,25 +178,19 @@ func (l *listing) addWithoutID() error {
 }
 
 // newItem returns the document of a record.
-func (s *Source) newItem(p *page, r *record) source.Item {
+func (s *Source) newItem(p *page, r *record, held *source.Held) source.Item {
 	if r.failed != nil {
 		item := source.NewFailedItem(r.id, r.failed)
 		item.Title, item.URL = r.title, r.url
 		return item
 	}
-	id, text, hasText := r.id, r.text, r.hasText // the page forgets the text before Open may be called
-	return source.Item{
-		ID: id, Version: r.version, Title: r.title, URL: r.url, MediaType: r.mediaType, Bytes: r.bytes,
-		Open: func(ctx context.Context) (io.ReadCloser, error) {
-			if !hasText {
-				var err error
-				if text, err = s.fetchContent(ctx, p.address, id); err != nil {
-					return nil, err
-				}
-			}
-			return io.NopCloser(strings.NewReader(text)), nil
-		},
+	id := r.id
+	read := func(ctx context.Context) (string, error) { return s.fetchContent(ctx, p.address, id) }
+	item := source.Item{ID: id, Version: r.version, Title: r.title, URL: r.url, MediaType: r.mediaType, Bytes: r.bytes, Open: source.NewOpen(read)}
+	if r.hasText {
+		item.Open = held.NewOpen(r.text, read)
 	}
+	return item
 }
 
 // firstAddress returns the address of the first page.

@@ -15,7 +15,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"strings"
 	"sync"
@@ -140,9 +139,9 @@ func describeError(name string, err error) error {
 // List implements [source.Source].
 func (s *Source) List(ctx context.Context) iter.Seq2[source.Item, error] {
 	return func(yield func(source.Item, error) bool) {
-		listed := 0
+		listed, held := 0, new(source.Held)
 		for _, t := range s.tables {
-			err := s.listTable(ctx, t, func(item source.Item) error {
+			err := s.listTable(ctx, t, held, func(item source.Item) error {
 				if listed++; listed > source.MaxDocuments {
 					return source.PermanentErrorf("the tables hold more than %d rows; name a view that selects fewer", source.MaxDocuments)
 				}
@@ -166,7 +165,7 @@ func (s *Source) List(ctx context.Context) iter.Seq2[source.Item, error] {
 var errStopped = errors.New("stopped")
 
 // listTable lists the rows of a table.
-func (s *Source) listTable(ctx context.Context, t *table, add func(source.Item) error) error {
+func (s *Source) listTable(ctx context.Context, t *table, held *source.Held, add func(source.Item) error) error {
 	name := t.config.Table
 	var withoutID int64
 	var l layout
@@ -197,7 +196,7 @@ func (s *Source) listTable(ctx context.Context, t *table, add func(source.Item) 
 			return err
 		}
 		for _, r := range page {
-			item, err := s.newItem(ctx, t, l, r)
+			item, err := s.newItem(ctx, t, l, r, held)
 			if err != nil {
 				return err
 			}
@@ -212,7 +211,7 @@ func (s *Source) listTable(ctx context.Context, t *table, add func(source.Item) 
 }
 
 // newItem returns the document of a row.
-func (s *Source) newItem(ctx context.Context, t *table, l layout, r row) (source.Item, error) {
+func (s *Source) newItem(ctx context.Context, t *table, l layout, r row, held *source.Held) (source.Item, error) {
 	id := t.config.Table + "/" + r.id
 	access, err := parseAccess(r.access)
 	switch {
@@ -228,32 +227,25 @@ func (s *Source) newItem(ctx context.Context, t *table, l layout, r row) (source
 		Title: strings.ToValidUTF8(strings.Join(strings.Fields(r.title.String), " "), "\ufffd"),
 	}
 	version := []string{source.AccessVersion(access), strings.Join(t.config.Columns, "\x00")}
+	read := func(ctx context.Context) (string, error) { return s.readText(ctx, t, r.key) }
 	if !l.withText && r.updated.Valid {
-		item.Version = source.Version(append(version, "updated", r.updated.String)...)
-		item.Open = func(ctx context.Context) (io.ReadCloser, error) {
-			text, err := s.readText(ctx, t, r)
-			return io.NopCloser(strings.NewReader(text)), err
-		}
+		item.Version, item.Open = source.Version(append(version, "updated", r.updated.String)...), source.NewOpen(read)
 		return item, nil
 	}
-	text, err := r.text, error(nil)
-	if !l.withText { // the row has no time of change
-		text, err = s.readText(ctx, t, r)
+	text := r.text
+	if l.withText {
+		err = checkText(text)
+	} else { // the row has no time of change
+		text, err = read(ctx)
 	}
 	var failed *source.Error
-	if errors.As(err, &failed) {
-		if !failed.Permanent {
-			return source.Item{}, failed
-		}
+	switch {
+	case errors.As(err, &failed) && failed.Permanent:
 		return s.newFailedItem(id, access, failed), nil
+	case err != nil:
+		return source.Item{}, err
 	}
-	item.Version = source.Version(append(version, "text", text)...)
-	item.Open = func(context.Context) (io.ReadCloser, error) {
-		if err := checkText(text); err != nil {
-			return nil, err
-		}
-		return io.NopCloser(strings.NewReader(text)), nil
-	}
+	item.Version, item.Open = source.Version(append(version, "text", text)...), held.NewOpen(text, read)
 	return item, nil
 }
 
@@ -264,28 +256,20 @@ func (s *Source) newFailedItem(id string, access document.Access, err *source.Er
 	return item
 }
 
-// readText reads the text of a listed row.
-func (s *Source) readText(ctx context.Context, t *table, r row) (text string, err error) {
+// readText reads the text of the row with a key.
+func (s *Source) readText(ctx context.Context, t *table, key any) (text string, err error) {
 	err = s.read(ctx, t.config.Table, func(ctx context.Context, tx *sql.Tx) (err error) {
-		text, err = t.readText(ctx, tx, r.key)
+		text, err = t.readText(ctx, tx, key)
 		return err
 	})
 	if err != nil {
 		return "", err
 	}
-	return text, checkTextError(text)
-}
-
-// checkTextError is checkText as an error interface, which is nil without a problem.
-func checkTextError(text string) error {
-	if err := checkText(text); err != nil {
-		return err
-	}
-	return nil
+	return text, checkText(text)
 }
 
 // checkText returns an error for text that is none.
-func checkText(text string) *source.Error {
+func checkText(text string) error {
 	if !utf8.ValidString(text) || strings.IndexByte(text, 0) >= 0 {
 		return source.PermanentErrorf("a column holds binary data, or text that is no UTF-8")
 	}
