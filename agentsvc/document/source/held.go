@@ -17,7 +17,7 @@ type Held struct {
 	bytes atomic.Int64
 }
 
-// NewOpen returns the Open of an item whose content is text. It holds text if there is room for it; if not, Open reads
+// NewOpen returns the Open of an item whose content is text. It holds text within the budget; beyond it, Open reads
 // the content again.
 func (h *Held) NewOpen(text string, read func(ctx context.Context) (string, error)) func(context.Context) (io.ReadCloser, error) {
 	size := int64(len(text))

@@ -42,7 +42,7 @@ func TestVersion(t *testing.T) {
 }
 
 // TestHeld checks that the content of a listing that keeps all of its items is read again beyond the bound, and that what
-// was opened makes room.
+// was opened counts no more.
 func TestHeld(t *testing.T) {
 	t.Parallel()
 	var held source.Held

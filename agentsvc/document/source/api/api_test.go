@@ -146,7 +146,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestItem checks what is listed of a document beside its content.
+// TestItem checks what is listed of a document in addition to its content.
 func TestItem(t *testing.T) {
 	t.Parallel()
 	srv := startServer(t, func(w http.ResponseWriter, _ *http.Request, _ int) {

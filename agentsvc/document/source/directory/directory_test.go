@@ -319,8 +319,8 @@ func TestUnreadable(t *testing.T) {
 			t.Fatal(err)
 		}
 		runtime.LockOSThread() // never unlocked: the thread ends with the test
-		const nobody = 65534
-		if err := syscall.Setfsuid(nobody); err != nil {
+		const otherUser = 65534
+		if err := syscall.Setfsuid(otherUser); err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = syscall.Setfsuid(0) }()

@@ -18,7 +18,7 @@ const subjectPrefix = "subject:"
 
 // parseAccess reads the value of an access column: a JSON object with subjects and roles, or a list with commas of roles
 // and of subjects after subjectPrefix. NULL and an empty text are an open document. An error, which names nothing of the
-// value, comes with an access that nobody has.
+// value, comes with an access that no caller has.
 func parseAccess(value sql.NullString) (document.Access, error) {
 	text := strings.TrimSpace(value.String)
 	if text == "" {

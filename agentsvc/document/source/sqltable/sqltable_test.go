@@ -184,13 +184,13 @@ func TestRows(t *testing.T) {
 				"(9007199254740993, NULL, NULL, 'x', '{\"roles\": [\"b\", \"a\"], \"subjects\": [\"zoe\"]}', 'a'), (9007199254740994, NULL, 't', '', '', NULL), "+
 				"(10, NULL, 't', '', '[\"x\"]', 'a'), (11, NULL, 't', '', '{\"role\": [\"x\"]}', 'a'), (12, NULL, 't', '', ' , ', 'a')")
 		const unreadable = "error: the column readers says in no known form who may read the row: "
-		nobody := document.Access{Roles: []string{"(access is unreadable)"}}
+		noCaller := document.Access{Roles: []string{"(access is unreadable)"}}
 		want := []listed{
 			{odd + "/-9007199254740993", "Ärger", "price: 2.00\ntitle:   Ärger\n\n", document.Access{Subjects: []string{"ann"}, Roles: []string{"hr"}}},
 			{odd + "/2", "Zwei", "price: 1.50\ntitle: Zwei\nthe body: line 1\nline 2\n", document.Access{}},
-			{odd + "/10", "", unreadable + "JSON must be an object with the lists subjects and roles", nobody},
-			{odd + "/11", "", unreadable + "a JSON object may have the lists of text subjects and roles only", nobody},
-			{odd + "/12", "", unreadable + "it holds no name", nobody},
+			{odd + "/10", "", unreadable + "JSON must be an object with the lists subjects and roles", noCaller},
+			{odd + "/11", "", unreadable + "a JSON object may have the lists of text subjects and roles only", noCaller},
+			{odd + "/12", "", unreadable + "it holds no name", noCaller},
 			{odd + "/9007199254740993", "", "the body: x\n", document.Access{Subjects: []string{"zoe"}, Roles: []string{"a", "b"}}},
 			{odd + "/9007199254740994", "t", "title: t\nthe body: \n", document.Access{}},
 		}
@@ -441,7 +441,7 @@ func TestServerAway(t *testing.T) {
 	}
 	for _, s := range []server{newPostgres(t), newMySQL(t)} {
 		wrong := s.ExternalDB
-		wrong.Username, wrong.Password = "nobody", password
+		wrong.Username, wrong.Password = "stranger", password
 		got := listError(t, newSource(t, wrong, db.Dialer{}, table))
 		if !strings.Contains(got, "the login was refused") || strings.Contains(got, password) {
 			t.Errorf("%s: got %q", s.Driver, got)

@@ -154,7 +154,7 @@ func (t *table) readPage(ctx context.Context, tx *sql.Tx, l layout, p *position)
 	p.done = !more
 	if more {
 		p.after = page[len(page)-1].key
-		// What a page had no room for was transferred in vain.
+		// Rows beyond the end of a page are transferred in vain.
 		p.limit = min(maxPageRows, max(len(page), 1))
 		if size < maxPageBytes/2 {
 			p.limit = min(maxPageRows, 2*p.limit)
