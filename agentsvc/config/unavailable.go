@@ -19,9 +19,6 @@ var unavailableKeys = []struct {
 	{"agents.*.include_context", nil},
 	{"agents.*.include_context_limit", nil},
 	{"agents.*.include_context_max_length", nil},
-
-	{"databases.*.driver", []string{"mysql"}},
-	{"document_stores.*", nil},
 }
 
 // checkAvailable notes the value v at s if it requests something that is not available. parent is the struct that it
