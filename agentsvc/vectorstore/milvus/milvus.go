@@ -100,20 +100,13 @@ const (
 	codeNotAuthenticated   = 1800
 )
 
-// call sends a request and decodes the data of the answer into out, unless out is nil.
-func (b *backend) call(ctx context.Context, path string, in, out any) error {
-	var a answer
-	if err := b.client.Call(ctx, http.MethodPost, "/v2/vectordb"+path, in, &a); err != nil {
-		return err
-	}
+// Check implements [remote.Answer].
+func (a *answer) Check() error {
 	if a.Code == nil {
 		return remote.NewInvalidAnswer(store)
 	}
 	switch *a.Code {
 	case 0:
-		if out != nil && json.Unmarshal(a.Data, out) != nil {
-			return remote.NewInvalidAnswer(store)
-		}
 		return nil
 	case codeCollectionNotFound:
 		return remote.ErrNotFound
@@ -123,6 +116,18 @@ func (b *backend) call(ctx context.Context, path string, in, out any) error {
 		return &vectorstore.UnavailableError{Store: store, Message: fmt.Sprintf("it answered with the code %d", *a.Code)}
 	}
 	return remote.NewRefusedRequest(store, fmt.Sprintf("code %d", *a.Code))
+}
+
+// call sends a request and decodes the data of the answer into out, unless out is nil.
+func (b *backend) call(ctx context.Context, path string, in, out any) error {
+	var a answer
+	if err := b.client.Call(ctx, http.MethodPost, "/v2/vectordb"+path, in, &a); err != nil {
+		return err
+	}
+	if out != nil && json.Unmarshal(a.Data, out) != nil {
+		return remote.NewInvalidAnswer(store)
+	}
+	return nil
 }
 
 // CreateCollection implements [remote.Backend]. The server makes the index of the vectors and loads the collection.

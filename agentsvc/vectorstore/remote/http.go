@@ -39,7 +39,8 @@ func NewClient(store string, o Options, port int, header http.Header) *Client {
 }
 
 // Call sends in as JSON, or nothing if in is nil, to path and decodes the answer into out, unless out is nil. Status 404
-// is [ErrNotFound]; other errors are those of vectorstore.Store. The request is repeated if the store is not available.
+// is [ErrNotFound]; other errors are those of vectorstore.Store, or what an out that is an [Answer] makes of its body. The
+// request is repeated if the store is not available.
 func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
 	var body []byte
 	if in != nil {
@@ -88,7 +89,15 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte, out
 	if err := json.Unmarshal(answer, out); err != nil {
 		return NewInvalidAnswer(c.store)
 	}
+	if answer, ok := out.(Answer); ok {
+		return answer.Check()
+	}
 	return nil
+}
+
+// Answer is an answer whose body says whether the request succeeded. Check returns the errors that [Client.Call] does.
+type Answer interface {
+	Check() error
 }
 
 // NewInvalidAnswer returns the error for an answer that is not one of the store's type.

@@ -12,6 +12,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
@@ -97,12 +98,15 @@ func NewStore(kind, prefix string, b Backend) *Store {
 	return &Store{kind, cmp.Or(prefix, DefaultPrefix), b}
 }
 
-// collectionName returns the name of a collection in the store: the prefix and a hash. It consists of letters, digits
-// and underscores and is short, so that all kinds of stores accept it.
+// collectionName returns the name of a collection in the store: the prefix, and a hash of prefix and name. It consists of
+// letters, digits and underscores and is short, so that all kinds of stores accept it.
 func (s *Store) collectionName(collection string) string {
-	sum := sha256.Sum256([]byte(collection))
-	return s.prefix + "_" + hex.EncodeToString(sum[:16])
+	sum := sha256.Sum256([]byte(s.prefix + "/" + collection))
+	return forbidden.ReplaceAllString(s.prefix, "_") + "_" + hex.EncodeToString(sum[:16])
 }
+
+// forbidden matches what the name of a collection has not.
+var forbidden = regexp.MustCompile(`[^A-Za-z0-9_]`)
 
 // UpsertDocuments implements [vectorstore.Store]. If a batch fails, those before it remain stored.
 func (s *Store) UpsertDocuments(ctx context.Context, collection string, docs []vectorstore.Document) error {
