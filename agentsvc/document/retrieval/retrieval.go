@@ -73,7 +73,7 @@ const (
 	// MaxLimit bounds the passages of a result.
 	MaxLimit = 100
 	// maxFilter bounds the values of a filter, maxFilterBytes each of its names and values.
-	maxFilter      = 16
+	maxFilter      = 20
 	maxFilterBytes = 512
 	// maxWordings bounds the further wordings of a query.
 	maxWordings = 10
