@@ -32,6 +32,7 @@ func loadQuestions(t *testing.T) (docs []testDocument, questions []question) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		title, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), "\n")
 		for i, section := range strings.Split("\n"+string(text), "\n#")[1:] {
 			heading, body, _ := strings.Cut(strings.TrimLeft(section, "#"), "\n")
 			heading, body = strings.TrimSpace(heading), strings.TrimSpace(body)
@@ -39,7 +40,7 @@ func loadQuestions(t *testing.T) (docs []testDocument, questions []question) {
 				continue
 			}
 			id := fmt.Sprintf("%s#%d", filepath.Base(page), i)
-			docs = append(docs, testDocument{id: id, chunks: []string{body[:min(len(body), 2000)]}})
+			docs = append(docs, testDocument{id: id, title: title, chunks: cutLines(body, 800)})
 			if len(words.ExtractQuestion(heading)) >= 2 {
 				questions = append(questions, question{heading, id})
 				seen[heading]++
@@ -55,12 +56,14 @@ func TestQuality(t *testing.T) {
 	t.Parallel()
 	docs, questions := loadQuestions(t)
 	s := newTestStore(t, dbtest.NewSQLite(t), newHashing(), nil, docs...)
+	o := s.options()
+	o.VectorWeight = 0.7 // as package runtime sets it for this embedder
 	type quality struct{ recall, gain float64 }
 	got := map[document.Mode]quality{}
 	for _, mode := range []document.Mode{document.Text, document.Vector, document.Hybrid} {
 		var sum quality
 		for _, q := range questions {
-			found := search(t, s.options(), document.Query{Text: q.text, Mode: mode, Limit: 10})
+			found := search(t, o, document.Query{Text: q.text, Mode: mode, Limit: 10})
 			// One document is relevant, so the ideal gain is 1.
 			if rank := slices.Index(documentsOf(found.Passages), q.answer); rank >= 0 {
 				sum.gain += 1 / math.Log2(float64(rank+2))
@@ -78,4 +81,17 @@ func TestQuality(t *testing.T) {
 	if hybrid.recall < max(text.recall, vector.recall)-tolerance || hybrid.gain < max(text.gain, vector.gain)-tolerance {
 		t.Errorf("both together are worse than the better one: %+v", got)
 	}
+}
+
+// cutLines cuts a text into chunks of at most size bytes, at lines where it can.
+func cutLines(text string, size int) (chunks []string) {
+	chunk := ""
+	for line := range strings.Lines(text) {
+		line = line[:min(len(line), size)]
+		if len(chunk)+len(line) > size {
+			chunks, chunk = append(chunks, strings.ToValidUTF8(chunk, "")), ""
+		}
+		chunk += line
+	}
+	return append(chunks, strings.ToValidUTF8(chunk, ""))
 }

@@ -105,14 +105,16 @@ func (s *testStore) commit(t *testing.T, pass corpus.Pass, p corpus.PendingDocum
 	}
 	c := corpus.Commit{Document: p.ID, Revision: p.Revision, Generation: g.Live}
 	at := 0
+	var embedded []string
 	for i, text := range doc.chunks {
 		chunk := document.Chunk{Ordinal: i, Start: at, End: at + len(text), Text: text, Place: document.Place{Page: i + 1}}
 		c.Chunks = append(c.Chunks, corpus.EmbeddedChunk{Chunk: chunk})
+		embedded = append(embedded, chunk.EmbeddedText(doc.title))
 		at += len(text) + 1
 	}
 	if s.embedder != nil {
 		c.Model = s.embedder.Model()
-		vectors, err := s.embedder.Embed(ctx, agentsvc.Payer{}, embedder.Document, doc.chunks)
+		vectors, err := s.embedder.Embed(ctx, agentsvc.Payer{}, embedder.Document, embedded)
 		if err != nil {
 			t.Fatal(err)
 		}
