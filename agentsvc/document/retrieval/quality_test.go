@@ -40,7 +40,7 @@ func loadQuestions(t *testing.T) (docs []testDocument, questions []question) {
 				continue
 			}
 			id := fmt.Sprintf("%s#%d", filepath.Base(page), i)
-			docs = append(docs, testDocument{id: id, title: title, chunks: cutLines(body, 800)})
+			docs = append(docs, testDocument{ID: id, Title: title, Chunks: cutLines(body, 800)})
 			if len(words.ExtractQuestion(heading)) >= 2 {
 				questions = append(questions, question{heading, id})
 				seen[heading]++
