@@ -66,7 +66,12 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require github.com/qdrant/go-client v1.17.1 // indirect
+require (
+	github.com/mitchellh/colorstring v0.0.0-20190213212951-d06e56a500db // indirect
+	github.com/qdrant/go-client v1.17.1 // indirect
+	github.com/rivo/uniseg v0.4.7 // indirect
+	github.com/schollz/progressbar/v3 v3.19.1 // indirect
+)
 
 require (
 	cloud.google.com/go v0.123.0 // indirect

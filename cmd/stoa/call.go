@@ -76,6 +76,15 @@ type status struct {
 type message struct {
 	Parts     []part     `json:"parts"`
 	ToolCalls []toolCall `json:"tool_calls"`
+	Metadata  struct {
+		Citations []citation `json:"citations"`
+	} `json:"metadata"`
+}
+
+// citation is a passage that the answer refers to by its number.
+type citation struct {
+	N int `json:"n"`
+	passage
 }
 
 // part is a part of a message or artifact.
