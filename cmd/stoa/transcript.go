@@ -18,7 +18,7 @@ type transcript struct {
 	approvals   []approval
 	credentials []credential
 	citations   []citation // of the last status
-	lastText    string // complete text of the last status
+	lastText    string     // complete text of the last status
 	// printed is the text of the message in progress that out has received, also with --json, where it is not shown.
 	printed strings.Builder
 	// shownCalls are the ids of the tool calls that were printed, since every update repeats them.
@@ -47,7 +47,7 @@ func (t *transcript) applyUpdate(u taskUpdate) (ended bool) {
 			t.printToolCall(call)
 		}
 		t.approvals, t.credentials = findApprovals(u.Status.Message.Parts), findCredentials(u.Status.Message.Parts)
-		t.citations = u.Status.Message.Metadata.Citations
+		t.citations = u.Status.Message.findCitations()
 	}
 	switch t.state {
 	case "submitted":
