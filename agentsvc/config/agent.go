@@ -3,7 +3,6 @@ package config
 import (
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -122,14 +121,8 @@ func (a *Agent) checkRules(c *validation, s document.Location) {
 	a.checkNotifications(c, s.Child("notifications"))
 }
 
-// checkDocumentStores checks that each store is named once, because it becomes a tool, and that the keys of include_context
-// have an effect.
+// checkDocumentStores checks that the keys of include_context have an effect.
 func (a *Agent) checkDocumentStores(c *validation, s document.Location) {
-	for i, name := range a.DocumentStores {
-		if slices.Contains(a.DocumentStores[:i], name) {
-			c.addProblem(s.Child("document_stores"), "names "+name+" twice")
-		}
-	}
 	switch {
 	case a.IncludeContext && len(a.DocumentStores) == 0:
 		c.addProblem(s.Child("include_context"), "needs document_stores: there is nothing to include")

@@ -39,6 +39,9 @@ func (b *searchBuilder) buildSearchers(all *Documents) {
 		var err error
 		s.Vectors, err = b.newDocumentVectors(s)
 		b.addProblem("document_stores."+s.Name, err)
+		if s.Vectors != nil {
+			s.Spec.Embedder = s.Vectors.Embedder.Model()
+		}
 		s.agentSearcher = retrieval.NewSearcher(b.searchOptions(all.Rows.Search, s))
 		s.Searcher = payingSearcher{s.agentSearcher, b.meters}
 	}
