@@ -36,6 +36,7 @@ require (
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
+	github.com/schollz/progressbar/v3 v3.19.1
 	github.com/stripe/stripe-go/v85 v85.0.0
 	github.com/tiktoken-go/tokenizer v0.10.0
 	github.com/ulule/limiter/v3 v3.11.2
@@ -66,7 +67,11 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require github.com/qdrant/go-client v1.17.1 // indirect
+require (
+	github.com/mitchellh/colorstring v0.0.0-20190213212951-d06e56a500db // indirect
+	github.com/qdrant/go-client v1.17.1 // indirect
+	github.com/rivo/uniseg v0.4.7 // indirect
+)
 
 require (
 	cloud.google.com/go v0.123.0 // indirect

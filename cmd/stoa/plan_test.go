@@ -44,7 +44,7 @@ var layers = map[string]int{
 	"agentsvc/pattern":   2,
 	"agentsvc/capacity":  2,
 	"agentsvc/config":    3, "agentsvc/config/document": 2, "agentsvc/config/configfile": 4, "agentsvc/config/redact": 4,
-	"agentsvc/document": 1, "agentsvc/document/corpus": 4,
+	"agentsvc/document": 1, "agentsvc/document/quality": 1, "agentsvc/document/corpus": 4,
 	"agentsvc/egress":   2,
 	"agentsvc/sandbox":  2,
 	"agentsvc/embedder": 3, "agentsvc/embedder/openai": 4, "agentsvc/embedder/ollama": 4, "agentsvc/embedder/cohere": 4,

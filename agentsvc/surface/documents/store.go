@@ -15,7 +15,7 @@ import (
 )
 
 // handleListStores answers with the app's document stores. To a caller without documents:write the counts are of the
-// documents that it may read, and what tells about others (chunks, tokens, errors) is left out.
+// documents that it may read, and what depends on others (chunks, tokens, errors) is left out.
 func handleListStores(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	c := call{Request: v, stores: v.Runtime.Documents(), reader: newReader(v)}
@@ -55,7 +55,7 @@ func handleReindex(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := c.record(r.Context(), "documents.reindex", map[string]any{"store": c.store.Name, "confirm": confirmed}); err != nil {
+	if err := c.record(r.Context(), "document.reindex", map[string]any{"store": c.store.Name, "confirm": confirmed}); err != nil {
 		return err
 	}
 	body, err := c.readStatus(r.Context())
