@@ -131,7 +131,8 @@ func (b *agentBuilder) newSearchTools(a *config.Agent, g *agentGuardrail) []tool
 	var tools []tool.Tool
 	for _, name := range a.DocumentStores {
 		s := b.documents.stores[name]
-		tools = append(tools, retrieval.NewTool(s.agentSearcher, fmt.Sprintf(storeContents[s.Config.Source.Type], name), g.passageFilter()))
+		search := retrieval.NewTool(s.agentSearcher, fmt.Sprintf(storeContents[s.Config.Source.Type], name), g.passageFilter())
+		tools = append(tools, tool.WithSettings(search, tool.Settings{Timeout: retrieval.CallTimeout}))
 	}
 	return tools
 }
