@@ -18,7 +18,7 @@ func (ts *testServer) indexDocuments(t *testing.T, app, store string, docs ...co
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, built, release, err := ts.runtimes.Acquire(t.Context(), id)
+	built, _, release, err := ts.runtimes.Acquire(t.Context(), id)
 	defer release()
 	if err != nil {
 		t.Fatal(err)
@@ -59,9 +59,9 @@ func findCitations(t *testing.T, answer string) (found any) {
 	return found
 }
 
-// TestCitations checks that every protocol shows the sources of an answer, blocking, streamed and read later: the same
+// TestCitationsInProtocols checks that every protocol shows the sources of an answer, blocking, streamed and read later: the same
 // ones, and only those that the answer's marks select.
-func TestCitations(t *testing.T) {
+func TestCitationsInProtocols(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {
 		h.createApp(t, "acme", `
