@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/words"
 	"stoa/tenancy/db"
 )
 
@@ -34,7 +35,7 @@ const maxCandidates = 200
 // FindMemories implements [Finder]. A word counts more the fewer candidates have it (inverse document frequency). Among
 // equals the later memory comes first.
 func (k KeywordFinder) FindMemories(ctx context.Context, scope agentsvc.RunScope, question string, limit int, onlyRelevant bool) ([]Memory, error) {
-	query := questionWords(question)
+	query := words.ExtractQuestion(question)
 	if len(query) == 0 {
 		return nil, nil
 	}
