@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/http"
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/document/corpus"
+	"stoa/agentsvc/document/source"
 	"stoa/agentsvc/embedder"
+	"stoa/agentsvc/vectorstore"
 	"stoa/tenancy/db"
 )
 
@@ -79,7 +83,9 @@ const (
 	failsDocument
 	// retriesDocument: the document is tried again, and has failed after its retries.
 	retriesDocument
-	// holdsPass: what all documents need does not answer or refuses. They wait, and the document is not to blame.
+	// doubtful: what all documents need did not answer for this one. If it answers for others, the document is to blame.
+	doubtful
+	// holdsPass: what all documents need refuses. They wait, and no document is to blame.
 	holdsPass
 )
 
@@ -104,6 +110,9 @@ func newFailure(err error) failure {
 	}
 	var refused *agentsvc.Error
 	var vendor *embedder.Error
+	var origin *source.Error
+	var index *vectorstore.UnavailableError
+	var rejected *vectorstore.RejectedError
 	hasText := errors.As(err, &refused)
 	if hasText {
 		f.reason, f.retryAfter = refused.Message, refused.RetryAfter
@@ -111,16 +120,25 @@ func newFailure(err error) failure {
 	if errors.As(err, &vendor) {
 		f.reason, f.retryAfter = vendor.Error(), vendor.RetryAfter
 	}
+	if errors.As(err, &origin) {
+		f.reason, f.retryAfter = origin.Message, origin.RetryAfter
+	}
+	if errors.As(err, &index) {
+		f.reason = index.Error()
+	}
+	if errors.As(err, &rejected) {
+		f.reason = rejected.Error()
+	}
 	switch {
-	case errors.Is(err, agentsvc.ErrLeaseLost), errors.Is(err, errStopped), errors.Is(err, context.Canceled):
+	case errors.Is(err, corpus.ErrPassLost), errors.Is(err, errStopped), errors.Is(err, context.Canceled):
 		f.consequence = endsPass
 	case at.step == stepStore:
-		f.consequence = holdsPass
+		f.consequence = doubtful
 	case db.IsUnavailable(err), db.IsOutage(err):
 		f.consequence, f.reason = holdsPass, "the database did not answer"
 	case at.step == stepEmbed:
 		f.consequence = embedConsequence(err, vendor)
-	case hasText && isFinal(refused.Code):
+	case hasText && isFinal(refused.Code), source.IsPermanent(err):
 		f.consequence = failsDocument
 	}
 	return f
@@ -129,10 +147,14 @@ func newFailure(err error) failure {
 // embedConsequence returns the consequence of an error of the embedder; vendor is nil if it is not the vendor's.
 func embedConsequence(err error, vendor *embedder.Error) consequence {
 	switch {
-	case vendor == nil: // a budget, or the network
+	case errors.Is(err, agentsvc.CodeExhausted): // a budget
 		return holdsPass
-	case vendor.Retryable, vendor.Status == 401, vendor.Status == 403, vendor.Status == 404:
+	case vendor == nil: // the network
+		return doubtful
+	case vendor.Status == http.StatusTooManyRequests, vendor.Status == http.StatusUnauthorized, vendor.Status == http.StatusForbidden, vendor.Status == http.StatusNotFound:
 		return holdsPass
+	case vendor.Retryable:
+		return doubtful
 	case vendor.Status >= 400: // it refuses these texts
 		return failsDocument
 	}

@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/document/corpus"
+	"stoa/agentsvc/document/source"
 	"stoa/agentsvc/embedder"
+	"stoa/agentsvc/vectorstore"
 )
 
 // TestConsequences checks what the errors of each step mean: a fault of one document never holds the others, and what
@@ -24,21 +27,24 @@ func TestConsequences(t *testing.T) {
 		reason     string
 		retryAfter time.Duration
 	}{
-		{"lost lease", stepCommit, agentsvc.ErrLeaseLost, endsPass, agentsvc.ErrLeaseLost.Error(), 0},
+		{"lost lease", stepCommit, corpus.ErrPassLost, endsPass, corpus.ErrPassLost.Error(), 0},
 		{"stopped", stepEmbed, errStopped, endsPass, "the embedder did not answer", 0},
 		{"cancelled", stepRead, context.Canceled, endsPass, "the document could not be read from its source", 0},
 		{"encrypted file", stepExtract, agentsvc.NewError(agentsvc.CodeInvalid, "the file is encrypted"), failsDocument, "the file is encrypted", 0},
 		{"crash of the reader", stepExtract, internal, retriesDocument, "the text of the document could not be read", 0},
 		{"source away", stepRead, internal, retriesDocument, "the document could not be read from its source", 0},
-		{"network", stepEmbed, internal, holdsPass, "the embedder did not answer", 0},
+		{"network", stepEmbed, internal, doubtful, "the embedder did not answer", 0},
 		{"too many requests", stepEmbed, &embedder.Error{Vendor: "x", Status: 429, Message: "is asked too often", Retryable: true, RetryAfter: time.Minute}, holdsPass,
 			"the embedder (x) is asked too often", time.Minute},
 		{"wrong key", stepEmbed, &embedder.Error{Vendor: "x", Status: 401, Message: "refused the API key"}, holdsPass, "the embedder (x) refused the API key", 0},
 		{"text too long", stepEmbed, &embedder.Error{Vendor: "x", Status: 400, Message: "answered with HTTP 400"}, failsDocument, "the embedder (x) answered with HTTP 400", 0},
 		{"wrong count", stepEmbed, &embedder.Error{Vendor: "x", Message: "answered with 1 vectors for 2 texts"}, retriesDocument, "the embedder (x) answered with 1 vectors for 2 texts", 0},
 		{"budget", stepEmbed, (&agentsvc.ExhaustedBudget{Budget: "month", Scope: "app"}).NewError(), holdsPass, "the budget month (app) is used up", 0},
-		{"vector store away", stepStore, internal, holdsPass, "the vector store did not answer", 0},
-		{"vector store refuses", stepStore, agentsvc.NewError(agentsvc.CodeDenied, "the vector store refused the key"), holdsPass, "the vector store refused the key", 0},
+		{"vector store away", stepStore, internal, doubtful, "the vector store did not answer", 0},
+		{"vector store refuses", stepStore, &vectorstore.RejectedError{Store: "qdrant", Message: "refused the key"}, doubtful, "the vector store (qdrant) refused the key", 0},
+		{"embedder breaks", stepEmbed, &embedder.Error{Vendor: "x", Status: 500, Message: "answered with HTTP 500", Retryable: true}, doubtful, "the embedder (x) answered with HTTP 500", 0},
+		{"row gone", stepRead, source.PermanentErrorf("the row is gone"), failsDocument, "the row is gone", 0},
+		{"page slow", stepRead, &source.Error{Message: "the address is slow", RetryAfter: time.Second}, retriesDocument, "the address is slow", time.Second},
 		{"limit of chunks", stepCommit, agentsvc.NewError(agentsvc.CodeExhausted, "the store has 100000 chunks"), failsDocument, "the store has 100000 chunks", 0},
 	} {
 		got := newFailure(fmt.Errorf("index a: %w", &stepError{c.step, c.err}))
