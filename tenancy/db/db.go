@@ -247,6 +247,28 @@ type Row interface {
 type Tx struct {
 	exec  func(ctx context.Context, sql string, args []any) (int64, error)
 	query func(ctx context.Context, read func(Row) error, sql string, args []any) error
+	// mergesRows means that InsertRows executes one statement for all rows.
+	mergesRows bool
+}
+
+// InsertRows inserts rows, each with its values in the order of the columns of in. On PostgreSQL it is one statement.
+func (tx *Tx) InsertRows(ctx context.Context, in *InsertTarget, rows ...[]any) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	for _, row := range rows {
+		in.checkRow(row)
+	}
+	if tx.mergesRows {
+		_, err := tx.exec(ctx, in.sql, in.columnArgs(rows))
+		return err
+	}
+	for _, row := range rows {
+		if _, err := tx.exec(ctx, in.insertOne, row); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Exec executes a statement and returns the number of rows it affected.
