@@ -66,6 +66,8 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
+require github.com/qdrant/go-client v1.17.1 // indirect
+
 require (
 	cloud.google.com/go v0.123.0 // indirect
 	cloud.google.com/go/auth v0.20.0 // indirect

@@ -39,9 +39,17 @@ func (d *Database) checkRules(c *validation, s document.Location) {
 		if d.Database == ":memory:" {
 			c.addProblem(s.Child("database"), "is no file: what need not outlive the process is kept by storage.sessions.backend: inmemory")
 		}
-	case d.Driver != "" && !c.doc.HasValue(s.Value, "host"):
-		c.addProblem(s, "host is needed")
-	case !c.doc.IsFromVariable(s.Child("host").Value) && strings.ContainsAny(d.Host, "/,@ \\"):
-		c.addProblem(s.Child("host"), "must be the name or the address of one machine")
+	case d.Driver != "":
+		c.checkHost(s, d.Host)
+	}
+}
+
+// checkHost checks the key host of the mapping at s, which is needed.
+func (val *validation) checkHost(s document.Location, host string) {
+	switch {
+	case !val.doc.HasValue(s.Value, "host"):
+		val.addProblem(s, "host is needed")
+	case !val.doc.IsFromVariable(s.Child("host").Value) && strings.ContainsAny(host, "/,@ \\"):
+		val.addProblem(s.Child("host"), "must be the name or the address of one machine")
 	}
 }

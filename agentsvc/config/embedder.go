@@ -4,23 +4,24 @@ import "stoa/agentsvc/config/document"
 
 // Embedder turns text into vectors.
 type Embedder struct {
-	// Provider is the vendor.
-	Provider string `yaml:"provider" jsonschema:"enum=openai,enum=ollama,enum=cohere,default=ollama"`
+	// Provider is the vendor. hashing is none: it compares words and parts of words, offline, for tests and demonstrations.
+	Provider string `yaml:"provider" jsonschema:"enum=openai,enum=ollama,enum=cohere,enum=hashing,default=ollama"`
 	// Model is the vendor's name of the model. Without it: openai text-embedding-3-small, ollama
 	// nomic-embed-text, cohere embed-v4.0.
-	Model string `yaml:"model"`
+	Model string `yaml:"model" only:"provider=openai|ollama|cohere"`
 	// APIKey is the vendor's key. In the operator's file a missing key is read from OPENAI_API_KEY or
 	// COHERE_API_KEY; an app brings its own.
-	APIKey string `yaml:"api_key" secret:"true" to:"provider,base_url"`
+	APIKey string `yaml:"api_key" secret:"true" to:"provider,base_url" only:"provider=openai|ollama|cohere"`
 	// BaseURL is the address of the API, where it is not the vendor's own. In the operator's file a missing address of
 	// ollama is read from OLLAMA_HOST.
-	BaseURL string `yaml:"base_url"`
-	// Dimension is the length of the vectors to ask for. Without it, it is that of the first vector that comes.
-	Dimension int `yaml:"dimension" jsonschema:"minimum=0"`
+	BaseURL string `yaml:"base_url" only:"provider=openai|ollama|cohere"`
+	// Dimension is the length of the vectors to ask for. Without it, it is that of the first vector that comes; of
+	// hashing 256.
+	Dimension int `yaml:"dimension" jsonschema:"minimum=0,maximum=65536"`
 	// Timeout is how long one request may take, in seconds.
-	Timeout int `yaml:"timeout" jsonschema:"minimum=1,default=30"`
+	Timeout int `yaml:"timeout" jsonschema:"minimum=1,default=30" only:"provider=openai|ollama|cohere"`
 	// BatchSize is how many texts go into one request; cohere takes 96 at most.
-	BatchSize int `yaml:"batch_size" jsonschema:"minimum=1,default=100"`
+	BatchSize int `yaml:"batch_size" jsonschema:"minimum=1,default=100" only:"provider=openai|ollama|cohere"`
 	// InputType is the kind of text that cohere is asked to embed. Without it: search_document for what is kept,
 	// search_query for questions.
 	InputType string `yaml:"input_type" only:"provider=cohere"`

@@ -21,7 +21,6 @@ var unavailableKeys = []struct {
 	{"agents.*.include_context_max_length", nil},
 
 	{"databases.*.driver", []string{"mysql"}},
-	{"vector_stores.*", nil},
 	{"document_stores.*", nil},
 
 	{"server.studio", nil},

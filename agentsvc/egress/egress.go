@@ -127,6 +127,14 @@ func (c *Client) DialContext(ctx context.Context, network, address string) (net.
 	return conn, nil
 }
 
+// TLS returns the TLS configuration for connections that a caller of [Client.DialContext] encrypts itself.
+func (c *Client) TLS() *tls.Config {
+	if c.transport.TLSClientConfig == nil {
+		return &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	return c.transport.TLSClientConfig.Clone()
+}
+
 // CheckHost resolves host and connects to nothing. It returns a [*NotAllowedError] if none of its addresses is
 // allowed, or the resolver's error. It serves to report a wrong configuration early; it does not replace the check of
 // each connection, because the name may resolve differently later.

@@ -8,6 +8,7 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/sandbox"
+	"stoa/agentsvc/vectorstore"
 	"stoa/tenancy/grant"
 )
 
@@ -32,11 +33,13 @@ type hostAccess struct {
 	folderGuard  *grant.Guard
 	// sandbox is nil if no program of this host may run.
 	sandbox *sandbox.Host
+	// vectorStores are those that newVectorStore has built, by their name and the beginning of their collections' names.
+	vectorStores map[[2]string]vectorstore.Store
 }
 
 // newHostAccess returns what the app may reach by its grants.
 func newHostAccess(b *build, h Host) *hostAccess {
-	a := &hostAccess{b, h.PublicEgress, h.FolderGuard, h.Sandbox}
+	a := &hostAccess{b, h.PublicEgress, h.FolderGuard, h.Sandbox, map[[2]string]vectorstore.Store{}}
 	if b.tenant.PrivateNetwork {
 		a.egressClient = h.PrivateEgress
 	}

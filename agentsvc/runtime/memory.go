@@ -9,6 +9,7 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/embedder"
 	"stoa/agentsvc/embedder/cohere"
+	"stoa/agentsvc/embedder/hashing"
 	"stoa/agentsvc/embedder/ollama"
 	"stoa/agentsvc/embedder/openai"
 	"stoa/agentsvc/memory"
@@ -55,8 +56,9 @@ func (b *agentBuilder) tokenCounter(llm string) session.TokenCounter {
 
 // embedderBuilders are the embedders, by provider.
 var embedderBuilders = map[string]func(o embedder.Options, e *config.Embedder) embedder.Embedder{
-	"openai": func(o embedder.Options, _ *config.Embedder) embedder.Embedder { return openai.New(o) },
-	"ollama": func(o embedder.Options, _ *config.Embedder) embedder.Embedder { return ollama.New(o) },
+	"openai":  func(o embedder.Options, _ *config.Embedder) embedder.Embedder { return openai.New(o) },
+	"ollama":  func(o embedder.Options, _ *config.Embedder) embedder.Embedder { return ollama.New(o) },
+	"hashing": func(o embedder.Options, _ *config.Embedder) embedder.Embedder { return hashing.New(o) },
 	"cohere": func(o embedder.Options, e *config.Embedder) embedder.Embedder {
 		return cohere.New(cohere.Options{Options: o, InputType: e.InputType, OutputDimension: e.OutputDimension, Truncate: e.Truncate})
 	},

@@ -1,14 +1,17 @@
 // Package vectorstore is the interface to storage that finds the nearest vectors: a [Store]. The folders below hold one
-// kind each, and vectorstoretest the suite that all of them must pass.
+// kind each, remote what those on other machines share, and vectorstoretest the suite that all of them must pass.
 //
-// A store receives vectors that were made elsewhere (package embedder); texts are only stored and returned. Collections
-// are isolated: a document of one is never found in another. The caller decides which collections a tenant may use.
+// A store receives ids and vectors that were made elsewhere (package embedder), never a text: what a vector stands for
+// is looked up by its id in the platform's database. Collections are isolated: a document of one is never found in
+// another. The caller decides which collections a tenant may use.
 package vectorstore
 
 import "context"
 
 // Store stores vectors. Implementations are safe for concurrent use. A collection exists from its first document on; a
-// missing collection is empty. All vectors of a collection have the same length.
+// missing collection is empty. All vectors of a collection have the same length. Every method may be repeated after an
+// error. A store on another machine returns an [*UnavailableError] if the call may succeed later, and a
+// [*RejectedError] if it cannot.
 type Store interface {
 	// UpsertDocuments adds documents to a collection. A document whose id exists replaces the one before.
 	UpsertDocuments(ctx context.Context, collection string, docs []Document) error
@@ -24,25 +27,56 @@ type Store interface {
 	Close() error
 }
 
-// Document is a vector with its text. ID is unique within a collection. Metadata can be filtered by Query.Where.
+// Document is a vector with its id, which is unique within a collection. The id is a UUID in its usual form: several
+// kinds of stores accept no other.
 type Document struct {
-	ID       string
-	Vector   []float32
-	Text     string
-	Metadata map[string]string
+	ID     string
+	Vector []float32
 }
 
-// Query selects at most Limit documents whose score is at least MinScore and whose metadata has every value of Where.
+// Query selects at most Limit documents whose score is at least MinScore.
 type Query struct {
 	Vector   []float32
 	Limit    int
 	MinScore float32
-	Where    map[string]string
 }
 
-// Match is a found document, without its vector. Score is the cosine similarity of its vector and the query's: 1 for
-// the same direction, 0 for orthogonal ones, -1 for opposite ones.
+// Match is a found document. Score is the cosine similarity of its vector and the query's: 1 for the same direction, 0
+// for orthogonal ones, -1 for opposite ones.
 type Match struct {
-	Document
+	ID    string
 	Score float32
 }
+
+// UnavailableError reports that a store on another machine cannot be reached, has no capacity or did not answer in
+// time. The same call may succeed later. It contains nothing of the store's text.
+type UnavailableError struct {
+	Store   string // its type, such as qdrant
+	Message string
+	// Err is the cause; it may contain addresses and is not part of the text.
+	Err error
+}
+
+// Error returns one line for callers.
+func (e *UnavailableError) Error() string {
+	return "the vector store (" + e.Store + ") is not available: " + e.Message
+}
+
+// Unwrap returns the cause.
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// RejectedError reports that a store on another machine refused a request or answered unusably, or that its address may
+// not be called. The same call fails again until the configuration or the store is changed. It contains nothing of the
+// store's text.
+type RejectedError struct {
+	Store   string // its type, such as qdrant
+	Message string
+	// Err is the cause; it may contain addresses and is not part of the text.
+	Err error
+}
+
+// Error returns one line for callers.
+func (e *RejectedError) Error() string { return "the vector store (" + e.Store + ") " + e.Message }
+
+// Unwrap returns the cause.
+func (e *RejectedError) Unwrap() error { return e.Err }

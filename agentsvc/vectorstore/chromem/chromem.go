@@ -21,6 +21,16 @@ type Options struct {
 	Path string
 	// Compress compresses the files in the folder.
 	Compress bool
+	// Prefix begins the names of collections; it has no slash. Stores with different prefixes do not see each other's.
+	Prefix string
+}
+
+// collectionName returns the library's name of a collection.
+func (o Options) collectionName(collection string) string {
+	if o.Prefix == "" {
+		return collection
+	}
+	return o.Prefix + "/" + collection
 }
 
 // Store is a vector store in this process. One process at a time may use a folder.
@@ -55,7 +65,7 @@ func (s *Store) openDB() error {
 
 // findCollection returns a collection, or nil. The caller holds mu for reading at least.
 func (s *Store) findCollection(name string) *chromem.Collection {
-	return s.db.GetCollection(name, rejectEmbedding)
+	return s.db.GetCollection(s.options.collectionName(name), rejectEmbedding)
 }
 
 // lockForRead opens the store if necessary and locks mu for reading; unlock releases it. The lock is not upgraded but
@@ -89,12 +99,12 @@ func (s *Store) UpsertDocuments(ctx context.Context, collection string, docs []v
 		return err
 	}
 	// The library normalises vectors, so the similarity is the cosine.
-	c, err := s.db.GetOrCreateCollection(collection, nil, rejectEmbedding)
+	c, err := s.db.GetOrCreateCollection(s.options.collectionName(collection), nil, rejectEmbedding)
 	if err != nil {
 		return fmt.Errorf("open collection %s: %w", collection, err)
 	}
 	for _, d := range docs {
-		if err := c.AddDocument(ctx, chromem.Document{ID: d.ID, Embedding: d.Vector, Content: d.Text, Metadata: d.Metadata}); err != nil {
+		if err := c.AddDocument(ctx, chromem.Document{ID: d.ID, Embedding: d.Vector}); err != nil {
 			return fmt.Errorf("put document %s: %w", d.ID, err)
 		}
 	}
@@ -130,7 +140,7 @@ func (s *Store) Search(ctx context.Context, collection string, q vectorstore.Que
 		return nil, nil
 	}
 	// MinScore is applied afterwards: the library has no such bound.
-	found, err := c.QueryEmbedding(ctx, q.Vector, min(q.Limit, c.Count()), q.Where, nil)
+	found, err := c.QueryEmbedding(ctx, q.Vector, min(q.Limit, c.Count()), nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("search collection %s: %w", collection, err)
 	}
@@ -138,9 +148,7 @@ func (s *Store) Search(ctx context.Context, collection string, q vectorstore.Que
 	var matches []vectorstore.Match
 	for _, f := range found {
 		if f.Similarity >= q.MinScore {
-			matches = append(matches, vectorstore.Match{
-				Document: vectorstore.Document{ID: f.ID, Text: f.Content, Metadata: f.Metadata}, Score: f.Similarity,
-			})
+			matches = append(matches, vectorstore.Match{ID: f.ID, Score: f.Similarity})
 		}
 	}
 	return matches, nil
@@ -178,7 +186,7 @@ func (s *Store) DropCollection(_ context.Context, collection string) error {
 	if err := s.openDB(); err != nil {
 		return err
 	}
-	if err := s.db.DeleteCollection(collection); err != nil {
+	if err := s.db.DeleteCollection(s.options.collectionName(collection)); err != nil {
 		return fmt.Errorf("drop collection %s: %w", collection, err)
 	}
 	return nil

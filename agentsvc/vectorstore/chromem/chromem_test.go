@@ -29,7 +29,7 @@ func TestStore(t *testing.T) {
 func TestFolder(t *testing.T) {
 	t.Parallel()
 	o := chromem.Options{Path: filepath.Join(t.TempDir(), "a", "b")}
-	docs := []vectorstore.Document{{ID: "x", Vector: []float32{0, 1}, Text: "kept", Metadata: map[string]string{"a": "b"}}}
+	docs := []vectorstore.Document{{ID: "x", Vector: []float32{0, 1}}}
 	first := chromem.New(o)
 	if _, err := os.Stat(o.Path); err == nil {
 		t.Error("the folder is made before it is used")
@@ -37,9 +37,13 @@ func TestFolder(t *testing.T) {
 	if err := first.UpsertDocuments(t.Context(), "c", docs); err != nil {
 		t.Fatal(err)
 	}
-	got, err := chromem.New(o).Search(t.Context(), "c", vectorstore.Query{Vector: []float32{0, 2}, Limit: 1, Where: map[string]string{"a": "b"}})
-	if err != nil || len(got) != 1 || got[0].Text != "kept" {
+	got, err := chromem.New(o).Search(t.Context(), "c", vectorstore.Query{Vector: []float32{0, 2}, Limit: 1})
+	if err != nil || len(got) != 1 || got[0].ID != "x" {
 		t.Error(got, err)
+	}
+	o.Prefix = "other"
+	if got, err := chromem.New(o).Search(t.Context(), "c", vectorstore.Query{Vector: []float32{0, 2}, Limit: 1}); err != nil || len(got) != 0 {
+		t.Error("a store with another prefix finds", got, err)
 	}
 }
 

@@ -1,0 +1,65 @@
+package runtime
+
+import (
+	"cmp"
+	"path/filepath"
+
+	"stoa/agentsvc/config"
+	"stoa/agentsvc/vectorstore"
+	"stoa/agentsvc/vectorstore/chroma"
+	"stoa/agentsvc/vectorstore/chromem"
+	"stoa/agentsvc/vectorstore/milvus"
+	"stoa/agentsvc/vectorstore/pinecone"
+	"stoa/agentsvc/vectorstore/qdrant"
+	"stoa/agentsvc/vectorstore/remote"
+	"stoa/agentsvc/vectorstore/weaviate"
+)
+
+// vectorStoreBuilders are the types of vector stores on other machines, by their name in the configuration. chromem is
+// none of them.
+var vectorStoreBuilders = map[string]func(o remote.Options) (vectorstore.Store, error){
+	"qdrant":   qdrant.New,
+	"pinecone": func(o remote.Options) (vectorstore.Store, error) { return pinecone.New(o), nil },
+	"weaviate": func(o remote.Options) (vectorstore.Store, error) { return weaviate.New(o), nil },
+	"milvus":   func(o remote.Options) (vectorstore.Store, error) { return milvus.New(o), nil },
+	"chroma":   func(o remote.Options) (vectorstore.Store, error) { return chroma.New(o), nil },
+}
+
+// newVectorStore returns the entry of vector_stores with that name, which the runtime closes. It is built at the first
+// call. It connects at its first use: a store that is down does not keep an app from starting.
+func (a *hostAccess) newVectorStore(name string) (vectorstore.Store, error) {
+	return a.newVectorStoreWithCollection(name, "")
+}
+
+// newVectorStoreWithCollection is newVectorStore for a user that begins the names of collections with collection instead
+// of what the entry says, unless it is "".
+func (a *hostAccess) newVectorStoreWithCollection(name, collection string) (vectorstore.Store, error) {
+	c := a.cfg.VectorStores[name]
+	prefix := cmp.Or(collection, c.Collection, remote.DefaultPrefix)
+	key := [2]string{name, prefix}
+	if s := a.vectorStores[key]; s != nil {
+		return s, nil
+	}
+	s, err := a.buildVectorStore(c, prefix)
+	if err != nil {
+		return nil, err
+	}
+	a.closers = append(a.closers, s.Close)
+	a.vectorStores[key] = s
+	return s, nil
+}
+
+// buildVectorStore builds a vector store whose collections' names begin with prefix. The folder of an app is named by
+// its id.
+func (a *hostAccess) buildVectorStore(c *config.VectorStore, prefix string) (vectorstore.Store, error) {
+	if newStore := vectorStoreBuilders[c.Type]; newStore != nil {
+		return newStore(remote.Options{
+			Host: c.Host, Port: c.Port, APIKey: c.APIKey, EnableTLS: c.EnableTLS, Prefix: prefix, Egress: a.egressClient,
+		})
+	}
+	o := chromem.Options{Compress: c.Compress, Prefix: prefix}
+	if c.PersistPath != "" {
+		o.Path = filepath.Join(c.PersistPath, string(a.tenant.ID))
+	}
+	return chromem.New(o), nil
+}

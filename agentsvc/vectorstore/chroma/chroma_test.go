@@ -1,0 +1,80 @@
+package chroma_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"stoa/agentsvc/vectorstore"
+	"stoa/agentsvc/vectorstore/chroma"
+	"stoa/agentsvc/vectorstore/remote"
+	"stoa/agentsvc/vectorstore/remote/remotetest"
+	"stoa/agentsvc/vectorstore/vectorstoretest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestStore runs the suite against a real server. Each test has collections of its own.
+func TestStore(t *testing.T) {
+	program := os.Getenv("STOA_TEST_CHROMA")
+	if program == "" {
+		t.Skip("ATTENTION: without STOA_TEST_CHROMA (the program that .ci/vector-stores prints) the real Chroma is not tested")
+	}
+	folder := t.TempDir()
+	address := remotetest.StartServer(t, program, nil, func(port string) []string {
+		return []string{"run", "--path", folder, "--host", "127.0.0.1", "--port", port}
+	})
+	n := 0
+	vectorstoretest.RunSuite(t, func(t *testing.T) vectorstore.Store {
+		n++
+		o := remotetest.NewOptions(t, address)
+		o.Prefix = "test" + strings.Repeat("x", n)
+		return chroma.New(o)
+	})
+}
+
+func TestConnection(t *testing.T) {
+	t.Parallel()
+	remotetest.RunConnectionSuite(t, func(o remote.Options) (vectorstore.Store, error) { return chroma.New(o), nil })
+}
+
+// TestIdentity checks that the tenant and the database of a key are asked for once, and that without a key the default
+// ones are used.
+func TestIdentity(t *testing.T) {
+	t.Parallel()
+	var paths []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		paths = append(paths, r.URL.Path)
+		switch {
+		case r.URL.Path == "/api/v2/auth/identity" && r.Header.Get("X-Chroma-Token") == remotetest.Key:
+			_, _ = w.Write([]byte(`{"user_id": "u", "tenant": "t/1", "databases": ["d", "e"]}`))
+		default:
+			http.Error(w, `{"error": "NotFoundError"}`, http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(server.Close)
+	o := remotetest.NewOptions(t, server.Listener.Addr().String())
+	for _, key := range []string{remotetest.Key, ""} {
+		o.APIKey = key
+		s := chroma.New(o)
+		for range 2 {
+			if err := s.DropCollection(t.Context(), "c"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want := []string{"/api/v2/auth/identity", "/api/v2/tenants/t/1/databases/d/", "/api/v2/tenants/t/1/databases/d/",
+		"/api/v2/tenants/default_tenant/databases/default_database/", "/api/v2/tenants/default_tenant/databases/default_database/"}
+	if len(paths) != len(want) {
+		t.Fatal(paths)
+	}
+	for i, prefix := range want {
+		if !strings.HasPrefix(paths[i], prefix) {
+			t.Errorf("request %d goes to %s, want %s", i, paths[i], prefix)
+		}
+	}
+}
