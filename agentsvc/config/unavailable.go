@@ -20,9 +20,6 @@ var unavailableKeys = []struct {
 	{"agents.*.include_context_limit", nil},
 	{"agents.*.include_context_max_length", nil},
 
-	{"databases.*.driver", []string{"mysql"}},
-	{"document_stores.*", nil},
-
 	{"server.studio", nil},
 }
 

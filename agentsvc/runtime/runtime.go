@@ -144,6 +144,8 @@ type Runtime struct {
 	// vault is nil if [Dependencies.Keys] is.
 	vault    *vault.Vault
 	memories *memory.Recall
+	// documents are the document stores of this revision.
+	documents *Documents
 	// notifier is nil if no notifications are sent.
 	notifier *notify.Notifier
 	// pushEnabled says whether callers may register receivers of their own.
@@ -182,6 +184,7 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*Runtime, error) {
 		}
 	}
 	memories, used := (&memoryBuilder{host, meters}).newMemory(memory.New(h.DB, t.ID))
+	documents := b.newDocuments(h.DB)
 	limits := databases.newRateLimits(h)
 	models := &modelBuilder{hostAccess: host, meters: meters, traces: traces}
 	models.buildModels()
@@ -200,7 +203,7 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*Runtime, error) {
 	}
 	// All problems are known. From here on nothing can fail.
 	a := &Runtime{
-		runners: map[bool]*runner.Runner{}, policies: authz.NewPolicyCache(t.ID), vault: credentials, memories: memories, budgetGate: meters.budgetGate,
+		runners: map[bool]*runner.Runner{}, policies: authz.NewPolicyCache(t.ID), vault: credentials, memories: memories, documents: documents, budgetGate: meters.budgetGate,
 		notifier: b.newNotifier(h, standing), pushEnabled: h.Notifications != nil && h.Notifications.PushEnabled, rateLimits: limits, triggers: triggers,
 		cards: newCardSet(cfg, models), closers: b.closers,
 	}

@@ -184,12 +184,12 @@ var rpcAccess = map[string][]accessRule{
 
 // roleScopes repeats the scopes of each role by hand: the tokens of the test must have exactly these.
 var roleScopes = map[string]string{
-	"admin":     "agents:read agents:call tasks:read tasks:cancel tasks:approve config:read config:write usage:read",
-	"operator":  "agents:read agents:call tasks:read tasks:cancel tasks:approve config:read config:write usage:read",
-	"developer": "agents:read agents:call tasks:read config:read config:write usage:read",
+	"admin":     "agents:read agents:call tasks:read tasks:cancel tasks:approve config:read config:write usage:read documents:read documents:write",
+	"operator":  "agents:read agents:call tasks:read tasks:cancel tasks:approve config:read config:write usage:read documents:read documents:write",
+	"developer": "agents:read agents:call tasks:read config:read config:write usage:read documents:read documents:write",
 	"approver":  "agents:read tasks:read tasks:approve",
-	"caller":    "agents:read agents:call",
-	"viewer":    "agents:read tasks:read usage:read",
+	"caller":    "agents:read agents:call documents:read",
+	"viewer":    "agents:read tasks:read usage:read documents:read",
 	"desk":      "agents:call:assistant tasks:approve", // a role of the app
 	"elsewhere": "agents:call:other",                   // likewise
 }

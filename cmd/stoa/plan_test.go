@@ -44,6 +44,7 @@ var layers = map[string]int{
 	"agentsvc/pattern":   2,
 	"agentsvc/capacity":  2,
 	"agentsvc/config":    3, "agentsvc/config/document": 2, "agentsvc/config/configfile": 4, "agentsvc/config/redact": 4,
+	"agentsvc/document": 1, "agentsvc/document/corpus": 4,
 	"agentsvc/egress":   2,
 	"agentsvc/sandbox":  2,
 	"agentsvc/embedder": 3, "agentsvc/embedder/openai": 4, "agentsvc/embedder/ollama": 4, "agentsvc/embedder/cohere": 4,
@@ -75,6 +76,7 @@ var layers = map[string]int{
 	"agentsvc/surface/a2a": 11, "agentsvc/surface/a2agrpc": 12,
 	"agentsvc/surface/openai": 11, "agentsvc/surface/mcp": 11, "agentsvc/surface/openapi": 11,
 	"agentsvc/surface/admin": 11, "agentsvc/surface/billingapi": 11, "agentsvc/surface/tenantapi": 11, "agentsvc/surface/webhook": 11,
+	"agentsvc/surface/documents": 11,
 }
 
 // topFolders are the top-level folders that may contain Go. bench is a module of its own.
