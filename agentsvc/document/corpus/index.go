@@ -31,6 +31,9 @@ type Generations struct {
 	Building int64 // 0 = none
 	// Changed means that the call has changed the row.
 	Changed bool
+	// Outdated means that the row is of a later revision than the spec, which has changed nothing: who has it must not
+	// index by it.
+	Outdated bool
 }
 
 // Target returns the generation that documents are indexed in: the one being built, else the live one.

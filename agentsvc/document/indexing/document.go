@@ -249,7 +249,7 @@ func (r *passRun) runStep(ctx context.Context, s step, f func(ctx context.Contex
 func (r *passRun) indexDocument(ctx context.Context, d corpus.PendingDocument) (int, error) {
 	var content document.Content
 	var chunks []document.Chunk
-	c := corpus.Commit{Document: d.ID, Revision: d.Revision, Generation: r.generation, Collection: r.collection}
+	c := corpus.Commit{Document: d.ID, Revision: d.Revision, Generation: r.generation, Collection: r.collectionNote}
 	if err := r.readDocument(ctx, d, &c, &content); err != nil {
 		return 0, err
 	}

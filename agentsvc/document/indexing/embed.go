@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -26,16 +27,14 @@ const (
 	charactersPerToken = 4
 )
 
-// newCollection returns the name of a generation's collection in an external vector store. It begins with the store's name
-// in the configuration, because a removal has to find the store by it.
-func newCollection(vectorStore string, p corpus.Pass, generation int64, model string) string {
-	return CollectionName(vectorStore, string(p.Tenant), p.Store, generation, model)
-}
+// newCollectionNote returns what notes of removals have as the collection: it begins with the vector store, because who
+// reads the note has to find it when the document store is gone.
+func newCollectionNote(vectorStore, collection string) string { return vectorStore + "/" + collection }
 
-// CollectionName returns the name of the collection in the external vector store of that name which has the vectors of a
-// generation. No collection has vectors of two apps, document stores or models.
-func CollectionName(vectorStore, tenant, store string, generation int64, model string) string {
-	return fmt.Sprintf("%s/%s/%s/%d/%s", vectorStore, tenant, store, generation, model)
+// parseCollectionNote is the inverse of newCollectionNote.
+func parseCollectionNote(note string) (vectorStore, collection string) {
+	vectorStore, collection, _ = strings.Cut(note, "/")
+	return vectorStore, collection
 }
 
 // embedChunks gives the chunks of c their vectors: those of the same texts are used again, the rest is embedded. With an
@@ -153,5 +152,5 @@ func (r *passRun) storeVectors(ctx context.Context, c *corpus.Commit) error {
 	if err := index.ReserveVectors(ctx, r.pass, *c); err != nil {
 		return err
 	}
-	return r.store.Vectors.UpsertDocuments(ctx, c.Collection, docs)
+	return r.store.Vectors.UpsertDocuments(ctx, r.store.Collection(c.Generation), docs)
 }

@@ -155,6 +155,7 @@ func (x *Indexer) Run(ctx context.Context) error {
 			continue
 		}
 		x.freeSlot()
+		x.forgetListings()
 		select {
 		case <-x.wake:
 		case <-time.After(x.options.PollInterval):
@@ -217,6 +218,20 @@ func (x *Indexer) findListing(k passKey, s *Store) *listing {
 	return nil
 }
 
+// listingAge is how long a listing is kept while no pass of its store is at work here.
+const listingAge = 2 * time.Minute
+
+// forgetListings drops the listings of stores whose passes are at work elsewhere.
+func (x *Indexer) forgetListings() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for k, l := range x.listings {
+		if x.active[k] == nil && time.Since(l.keptAt) > listingAge {
+			delete(x.listings, k)
+		}
+	}
+}
+
 // keepListing keeps what the source of a store has listed, or nil to forget it.
 func (x *Indexer) keepListing(k passKey, l *listing) {
 	x.mu.Lock()
@@ -224,6 +239,7 @@ func (x *Indexer) keepListing(k passKey, l *listing) {
 	if l == nil {
 		delete(x.listings, k)
 	} else {
+		l.keptAt = time.Now()
 		x.listings[k] = l
 	}
 }

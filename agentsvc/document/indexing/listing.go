@@ -66,6 +66,8 @@ func (c cursor) nextListing(s *Store, now time.Time) time.Duration {
 type listing struct {
 	store *Store // the source of another runtime is another one
 	items map[string]source.Item
+	// keptAt is when it was listed. Guarded by Indexer.mu.
+	keptAt time.Time
 }
 
 // listSource lists the source and records what it has. What the source no longer has is deleted, if the listing is

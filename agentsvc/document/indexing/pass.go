@@ -42,6 +42,8 @@ type passRun struct {
 	// ctx ends when the pass must end; stop ends it with a cause.
 	ctx  context.Context
 	stop context.CancelCauseFunc
+	// unlink ends the connection of ctx with the indexer's context.
+	unlink func() bool
 	// checkNow and appChanged (capacity 1) report that the app may have changed: to keepLease, and to a pass that waits.
 	checkNow, appChanged chan struct{}
 	// ended is closed at the end. before is an earlier pass over the store in this process that has lost its lease, nil if
@@ -55,11 +57,11 @@ type passRun struct {
 	app        *App
 	store      *Store // nil = it has left the configuration
 	generation int64
-	// collection is that of the generation in the external vector store, "" = there is none.
-	collection string
-	listing    *listing
-	cursor     cursor
-	deadline   time.Time // of the slice
+	// collectionNote names the generation's collection in the external vector store, "" = there is none.
+	collectionNote string
+	listing        *listing
+	cursor         cursor
+	deadline       time.Time // of the slice
 
 	// answered is set when the embedder and the vector store have indexed a document in this slice.
 	answered atomic.Bool
@@ -78,7 +80,7 @@ type passRun struct {
 func (x *Indexer) newPassRun(ctx context.Context, p corpus.Pass) *passRun {
 	r := &passRun{x: x, pass: p, checkNow: make(chan struct{}, 1), appChanged: make(chan struct{}, 1), ended: make(chan struct{}), cursor: parseCursor(p.Cursor)}
 	r.ctx, r.stop = context.WithCancelCause(context.WithoutCancel(ctx))
-	context.AfterFunc(ctx, func() { r.stop(errStopped) })
+	r.unlink = context.AfterFunc(ctx, func() { r.stop(errStopped) })
 	x.add(r)
 	return r
 }
@@ -111,6 +113,7 @@ func (r *passRun) execute() {
 	if !errors.Is(context.Cause(r.ctx), corpus.ErrPassLost) {
 		r.release(end)
 	}
+	r.unlink()
 	r.stop(nil)
 	r.x.freeSlot()
 	r.x.options.Hooks.OnPass(name, outcome, time.Since(began))
@@ -237,7 +240,7 @@ func (r *passRun) workSlice(ctx context.Context) error {
 	}
 	r.generation = g.Target()
 	if r.store.Vectors != nil {
-		r.collection = newCollection(r.store.VectorStore, r.pass, r.generation, r.store.Embedder.Model())
+		r.collectionNote = newCollectionNote(r.store.VectorStore, r.store.Collection(r.generation))
 	}
 	listErr := r.listIfDue(ctx)
 	if listErr != nil && ctx.Err() != nil {
@@ -253,10 +256,26 @@ func (r *passRun) workSlice(ctx context.Context) error {
 	if err := r.carryOutRemovals(ctx); err != nil {
 		return err
 	}
-	if listErr == nil && !r.store.Watch {
+	if listErr != nil {
+		return listErr
+	}
+	if !r.store.Watch {
 		r.x.keepListing(r.key(), nil)
 	}
-	return listErr
+	return r.expectRetries(ctx)
+}
+
+// expectRetries makes sure that the next pass comes when documents were postponed whose time is not known, because the
+// process that postponed them was killed.
+func (r *passRun) expectRetries(ctx context.Context) error {
+	if !r.retryAt.IsZero() {
+		return nil
+	}
+	status, err := r.app.Rows.Documents.StoreStatus(ctx, r.pass.Store)
+	if err == nil && status.Pending > 0 {
+		r.retryAt = time.Now().Add(r.retry().MaxDelay)
+	}
+	return err
 }
 
 // beginSlice resets what belongs to one slice.

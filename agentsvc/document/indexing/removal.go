@@ -2,7 +2,7 @@ package indexing
 
 import (
 	"context"
-	"strings"
+	"errors"
 
 	"stoa/agentsvc/document/corpus"
 	"stoa/agentsvc/vectorstore"
@@ -35,19 +35,28 @@ func (r *passRun) carryOutRemovals(ctx context.Context) error {
 	}
 }
 
-// removeVectors carries out removals of one collection and deletes their notes.
-func (r *passRun) removeVectors(ctx context.Context, collection string, notes []corpus.Removal) error {
-	name, _, _ := strings.Cut(collection, "/")
-	vectors := r.app.VectorStores[name]
-	if vectors == nil {
+// removeVectors carries out removals of one collection, named by its note, and deletes their notes.
+func (r *passRun) removeVectors(ctx context.Context, note string, notes []corpus.Removal) error {
+	name, collection := parseCollectionNote(note)
+	vectors, closeStore, found := r.openVectorStore(name)
+	if !found {
 		// Its address and key are gone, so that no further attempt could succeed.
 		r.log().WarnContext(ctx, "vectors stay in a vector store that has left the configuration", "vector_store", name, "collection", collection)
 		return r.app.Rows.Index.ConfirmRemovals(ctx, notes)
 	}
-	if err := deleteVectors(ctx, vectors, collection, notes); err != nil {
+	err := deleteVectors(ctx, vectors, collection, notes)
+	if err := errors.Join(err, closeStore()); err != nil {
 		return err
 	}
 	return r.app.Rows.Index.ConfirmRemovals(ctx, notes)
+}
+
+// openVectorStore returns the vector store of that name: that of the document store, or another.
+func (r *passRun) openVectorStore(name string) (s vectorstore.Store, closeStore func() error, found bool) {
+	if r.store != nil && r.store.VectorStore == name {
+		return r.store.Vectors, func() error { return nil }, true
+	}
+	return r.app.OpenVectorStore(name)
 }
 
 // deleteVectors deletes what the notes name: single vectors, or the collection.

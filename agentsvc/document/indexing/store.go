@@ -18,8 +18,9 @@ type App struct {
 	Stores map[string]*Store
 	// Rows are the rows of all of the app's document stores, also of those that have left the configuration.
 	Rows *corpus.Store
-	// VectorStores are the external vector stores of the configuration by name.
-	VectorStores map[string]vectorstore.Store
+	// OpenVectorStore opens the external vector store of a [Store].VectorStore that may have left the configuration, to
+	// remove vectors. found is false if its address is not known any more. closeStore must be called.
+	OpenVectorStore func(name string) (s vectorstore.Store, closeStore func() error, found bool)
 	// Release must be called when the app is no longer used.
 	Release func()
 }
@@ -43,10 +44,11 @@ type Store struct {
 	Cut func(ctx context.Context, c document.Content) ([]document.Chunk, error)
 	// Embedder makes the vectors; nil = the store is searched by words only.
 	Embedder embedder.Embedder
-	// VectorStore is the name of the external store that keeps the vectors, Vectors the store; "" and nil = the
-	// platform's database keeps them.
+	// VectorStore names the external store that keeps the vectors, without a slash, Vectors is the store; "" and nil = the
+	// platform's database keeps them. Collection returns the collection of a generation there.
 	VectorStore string
 	Vectors     vectorstore.Store
+	Collection  func(generation int64) string
 	// MaxConcurrent bounds the documents at work in a pass; 0 = defaultConcurrent.
 	MaxConcurrent int
 	Retry         Retry

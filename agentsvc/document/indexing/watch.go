@@ -39,11 +39,14 @@ func (r *passRun) awaitChange(ctx context.Context) bool {
 		select {
 		case err := <-changed:
 			changed <- err // for the deferred function
-			if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errors.ErrUnsupported) {
+			if err == nil {
+				r.cursor.ListedAt = 0 // listed at once
+				return true
+			}
+			if ctx.Err() == nil && !errors.Is(err, errors.ErrUnsupported) {
 				r.log().WarnContext(ctx, "the source of documents is not watched at present", "error", err)
 			}
-			r.cursor.ListedAt = 0
-			return err == nil
+			return false
 		case <-listAt.C:
 			return true
 		case <-r.appChanged:
