@@ -53,7 +53,7 @@ func forEachWord(text string, yield func(string) bool) {
 			more = yield(w)
 		}
 	}
-	for run := range strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) }) {
+	for run := range strings.FieldsFuncSeq(strings.ToLower(text), isSeparator) {
 		for run != "" {
 			end := strings.IndexFunc(run, isUnspacedScript)
 			if end < 0 {
@@ -72,6 +72,11 @@ func forEachWord(text string, yield func(string) bool) {
 			return
 		}
 	}
+}
+
+// isSeparator reports whether r is not part of a word.
+func isSeparator(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r)
 }
 
 // isUnspacedScript reports whether r belongs to a script without spaces between words.
@@ -117,3 +122,8 @@ var commonWords = func() map[string]bool {
 	}
 	return set
 }()
+
+// IsWord reports whether w consists of what words have: letters, digits and combining marks.
+func IsWord(w string) bool {
+	return w != "" && len(w) <= maxWordBytes && !strings.ContainsFunc(w, isSeparator)
+}

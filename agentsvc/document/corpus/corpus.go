@@ -49,6 +49,14 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
+// Names of the limits in errors.
+const (
+	limitDocuments     = "documents.count"
+	limitBodyBytes     = "documents.bytes"
+	limitDocumentBytes = "documents.document_bytes"
+	limitChunks        = "documents.chunks"
+)
+
 // Errors of the indexer's writes. None of them has changed a row.
 var (
 	// ErrPassLost reports that another process has claimed the pass, or that the store is gone: the holder must stop.
@@ -69,12 +77,4 @@ type Store struct {
 func New(d *db.DB, tenant db.ID, limits Limits) *Store {
 	r := rows{h: d.Tenant(tenant), tenant: string(tenant), limits: limits.withDefaults()}
 	return &Store{Documents: &Documents{r}, Index: &Index{r}, Search: &Search{r}}
-}
-
-// rows is what the parts of a [Store] share. Its handle reaches the tenant's rows only; the statements name the tenant as
-// well, which SQLite needs.
-type rows struct {
-	h      *db.Handle
-	tenant string
-	limits Limits
 }

@@ -2,9 +2,11 @@ package corpus
 
 import (
 	"context"
-	"errors"
+	"fmt"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/document"
+	"stoa/tenancy/db"
 )
 
 // Search finds chunks of a tenant. Reader and filter are conditions of each statement, so that they restrict what is ranked.
@@ -18,6 +20,34 @@ type Scope struct {
 	Reader document.Reader
 }
 
+// isEmpty reports whether no document can be in the scope.
+func (s Scope) isEmpty() bool { return !isStorableText(s.Store) || !isStorableFilter(s.Filter) }
+
+// liveSQL joins a document d with its row l in the live generation of store $2. scopeSQL restricts both to a scope; the
+// arguments of scopeArgs are $1 to $7.
+const liveSQL = `document_live l JOIN document d ON d.tenant = l.tenant AND d.store = l.store AND d.id = l.document`
+
+func (s *Search) scopeSQL() string {
+	return `l.tenant = $1 AND l.store = $2 AND l.generation = ` + generationSQL + ` AND ` + s.readableSQL(3) + ` AND ` + s.filterSQL("$7")
+}
+
+// filterSQL is the condition that the metadata of d has every value of the object in the parameter.
+func (s *Search) filterSQL(parameter string) string {
+	if s.h.Engine() == db.Postgres {
+		return `(CAST(` + parameter + ` AS TEXT) = '{}' OR CAST(d.metadata AS jsonb) @> CAST(CAST(` + parameter + ` AS TEXT) AS jsonb))`
+	}
+	return `NOT EXISTS (SELECT 1 FROM json_each(` + parameter + `) f
+		WHERE NOT EXISTS (SELECT 1 FROM json_each(d.metadata) m WHERE m.key = f.key AND m.value = f.value))`
+}
+
+func (s *Search) scopeArgs(scope Scope) []any {
+	filter := scope.Filter
+	if filter == nil {
+		filter = map[string]string{}
+	}
+	return append(append([]any{s.tenant, scope.Store}, readerArgs(scope.Reader)...), encodeJSON(filter))
+}
+
 // Match is a chunk that a leg of a search has found, with the leg's score.
 type Match struct {
 	Chunk    string // id
@@ -26,22 +56,18 @@ type Match struct {
 	Score    float64
 }
 
-// MatchText returns up to limit chunks that have any of words (see package words), best first, with BM25 scores that are the
-// same on both engines. bounded means that so many chunks have one of the words that not all were ranked.
-func (s *Search) MatchText(ctx context.Context, scope Scope, words []string, limit int) (found []Match, bounded bool, err error) {
-	return nil, false, errors.ErrUnsupported
-}
-
-// MatchVectors returns up to limit chunks by the cosine similarity of their vectors, made by model, and vector, best first. It
-// compares every vector of the scope. It finds nothing in a generation whose vectors another model made.
-func (s *Search) MatchVectors(ctx context.Context, scope Scope, model string, vector []float32, limit int) ([]Match, error) {
-	return nil, errors.ErrUnsupported
-}
-
 // Generations returns the generations of a store, and the model of the vectors in the live one, "" = none. An external
 // collection is searched for the live generation. The error is [agentsvc.ErrNotFound] if the store does not exist.
 func (s *Search) Generations(ctx context.Context, store string) (g Generations, embedder string, err error) {
-	return Generations{}, "", errors.ErrUnsupported
+	if !isStorableText(store) {
+		return g, "", agentsvc.ErrNotFound
+	}
+	err = s.read(ctx, "read the generations of a document store", func(r db.Row) error { return r.Scan(&g.Live, &g.Building, &embedder) },
+		`SELECT generation, building, embedder FROM document_store WHERE tenant = $1 AND store = $2 AND state = ''`, s.tenant, store)
+	if err == nil && g.Live == 0 {
+		err = agentsvc.ErrNotFound
+	}
+	return g, embedder, err
 }
 
 // FoundChunk is a chunk of a searchable document.
@@ -55,10 +81,48 @@ type FoundChunk struct {
 	document.Chunk
 }
 
+// passageSQL selects chunks c of a scope, without its end.
+func (s *Search) passageSQL() string {
+	return `SELECT c.id, c.document, d.title, d.media_type, d.url, d.metadata, c.ordinal, c.start_at, c.end_at, c.page, c.heading, c.sheet, c.line, c.text
+		FROM ` + liveSQL + ` JOIN chunk c ON c.tenant = l.tenant AND c.store = l.store AND c.document = l.document
+			AND c.generation = l.generation AND c.revision = l.revision
+		WHERE ` + s.scopeSQL()
+}
+
+// scanPassage reads the columns of passageSQL.
+func scanPassage(r db.Row) (f FoundChunk, err error) {
+	var metadata string
+	err = r.Scan(&f.ID, &f.Document, &f.Title, &f.MediaType, &f.URL, &metadata, &f.Ordinal, &f.Start, &f.End, &f.Place.Page, &f.Place.Heading, &f.Place.Sheet,
+		&f.Place.Line, &f.Text)
+	if err == nil {
+		f.Metadata, _, err = decodeMetadata(metadata, openAccess)
+	}
+	return f, err
+}
+
 // LoadPassages returns the chunks with these ids, in their order. Those that are not in the scope are left out, whatever
 // suggested them.
 func (s *Search) LoadPassages(ctx context.Context, scope Scope, ids []string) ([]FoundChunk, error) {
-	return nil, errors.ErrUnsupported
+	if len(ids) == 0 || scope.isEmpty() || !isStorableText(ids...) {
+		return nil, nil
+	}
+	found := make(map[string]FoundChunk, len(ids))
+	err := s.read(ctx, "read passages", func(r db.Row) error {
+		f, err := scanPassage(r)
+		found[f.ID] = f
+		return err
+	}, s.passageSQL()+` AND c.id IN `+s.list("$8"), append(s.scopeArgs(scope), encodeJSON(ids))...)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]FoundChunk, 0, len(found))
+	for _, id := range ids {
+		if f, ok := found[id]; ok {
+			out = append(out, f)
+			delete(found, id)
+		}
+	}
+	return out, nil
 }
 
 // Span is a range of ordinals of a document, both inclusive.
@@ -67,7 +131,35 @@ type Span struct {
 	From, To int
 }
 
-// LoadNeighbours returns the chunks of spans that are in the scope, ordered by document and ordinal.
-func (s *Search) LoadNeighbours(ctx context.Context, scope Scope, spans []Span) ([]FoundChunk, error) {
-	return nil, errors.ErrUnsupported
+// maxSpans bounds the spans of [Search.LoadNeighbours].
+const maxSpans = 200
+
+// LoadNeighbours returns the chunks of spans that are in the scope, ordered by span and ordinal.
+func (s *Search) LoadNeighbours(ctx context.Context, scope Scope, spans []Span) (found []FoundChunk, err error) {
+	if scope.isEmpty() || len(spans) == 0 {
+		return nil, nil
+	}
+	if len(spans) > maxSpans {
+		return nil, fmt.Errorf("%d neighbours are read at once, at most %d may be", len(spans), maxSpans)
+	}
+	// One statement for each span keeps their order; they are one round trip and see one state.
+	var b db.Batch
+	for _, span := range spans {
+		if !isStorableText(span.Document) {
+			continue
+		}
+		b.Query(func(r db.Row) error {
+			f, err := scanPassage(r)
+			found = append(found, f)
+			return err
+		}, s.passageSQL()+` AND l.document = $8 AND c.ordinal BETWEEN $9 AND $10 ORDER BY c.ordinal`,
+			append(s.scopeArgs(scope), span.Document, int64(span.From), int64(span.To))...)
+	}
+	if b.IsEmpty() {
+		return nil, nil
+	}
+	if err := s.h.Do(ctx, &b); err != nil {
+		return nil, fmt.Errorf("read neighbouring passages: %w", err)
+	}
+	return found, nil
 }

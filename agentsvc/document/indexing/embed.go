@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -85,14 +86,26 @@ func (r *passRun) findVectors(ctx context.Context, title string, c *corpus.Commi
 	}
 	dimension := len(known[hashes[0]])
 	for _, hash := range hashes {
-		if len(known[hash]) != dimension {
+		switch {
+		case len(known[hash]) != dimension:
 			return &embedder.Error{Vendor: c.Model, Message: fmt.Sprintf("answered with a vector of %d numbers, not %d", len(known[hash]), dimension)}
+		case !hasDirection(known[hash]):
+			return &embedder.Error{Vendor: c.Model, Message: "answered with a vector that has no direction"}
 		}
 		for _, i := range positions[hash] {
 			c.Chunks[i].Vector = known[hash]
 		}
 	}
 	return nil
+}
+
+// hasDirection reports whether the similarity with v is defined: its numbers are finite, and not all of them 0.
+func hasDirection(v []float32) bool {
+	var sum float64
+	for _, x := range v {
+		sum += float64(x) * float64(x)
+	}
+	return sum > 0 && !math.IsInf(sum, 0) && !math.IsNaN(sum)
 }
 
 // embedBatch embeds the texts of hashes. What does not answer for a moment is asked again.
