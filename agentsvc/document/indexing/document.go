@@ -64,8 +64,39 @@ func (r *passRun) workDocuments(ctx context.Context) error {
 		if err := r.workBatch(ctx, batch); err != nil {
 			return err
 		}
+		if r.isHeld() {
+			break
+		}
 	}
-	return r.heldError()
+	return r.settleSuspects(ctx)
+}
+
+// settleSuspects returns why the pass is held. Documents that were to blame once already, because others were indexed at
+// the time, are to blame again if nothing else is left that could prove it: otherwise the last document of a store would
+// be tried for ever.
+func (r *passRun) settleSuspects(ctx context.Context) error {
+	err := r.heldError()
+	r.mu.Lock()
+	blamed := r.suspects
+	for _, s := range blamed {
+		if s.document.Attempts == 0 {
+			blamed = nil
+			break
+		}
+	}
+	if r.hold != nil && r.hold.consequence == holdsPass {
+		blamed = nil
+	}
+	r.mu.Unlock()
+	for _, s := range blamed {
+		if err := r.failDocument(ctx, s.document, s.failure); err != nil {
+			return err
+		}
+	}
+	if len(blamed) > 0 {
+		return nil
+	}
+	return err
 }
 
 // heldError returns the reason why the pass is held, nil if it is not.
@@ -105,9 +136,7 @@ func (r *passRun) workBatch(ctx context.Context, batch []corpus.PendingDocument)
 		return context.Cause(ctx)
 	case err != nil:
 		return err
-	case r.isHeld():
-		return r.heldError()
-	case begun < len(batch):
+	case begun < len(batch) && !r.isHeld():
 		return errYield
 	}
 	return nil

@@ -26,6 +26,7 @@ import (
 	"stoa/agentsvc/vectorstore/chromem"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
+	"stoa/tenancy/signal"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,6 +45,7 @@ type fixture struct {
 	*testing.T
 	d       *db.DB
 	vectors *recordedVectors
+	bus     *signal.Bus
 
 	mu       sync.Mutex
 	stores   map[db.ID]map[string]*indexing.Store
@@ -53,7 +55,7 @@ type fixture struct {
 }
 
 func newFixture(t *testing.T, d *db.DB) *fixture {
-	f := &fixture{T: t, d: d, vectors: newRecordedVectors(), stores: map[db.ID]map[string]*indexing.Store{}, inactive: map[db.ID]error{}, outcomes: map[string]int{}}
+	f := &fixture{T: t, d: d, vectors: newRecordedVectors(), bus: signal.New(nil, slog.New(slog.DiscardHandler)), stores: map[db.ID]map[string]*indexing.Store{}, inactive: map[db.ID]error{}, outcomes: map[string]int{}}
 	for _, id := range []db.ID{acme, globex} {
 		f.setStatus(id, tenancy.Active)
 	}
@@ -138,6 +140,7 @@ func (f *fixture) setStore(app db.ID, s *indexing.Store) {
 	if err := indexing.ApplyConfiguration(context.Background(), f.rows(app), specs); err != nil {
 		f.Fatal(err)
 	}
+	f.bus.Publish(tenancy.TopicApp, string(app))
 }
 
 func (f *fixture) openApp(_ context.Context, app db.ID) (*indexing.App, error) {
@@ -158,7 +161,7 @@ func (f *fixture) openApp(_ context.Context, app db.ID) (*indexing.App, error) {
 func (f *fixture) startIndexer(change ...func(*indexing.Options)) (stop func()) {
 	f.Helper()
 	o := indexing.Options{
-		DB: f.d, OpenApp: f.openApp,
+		DB: f.d, OpenApp: f.openApp, Bus: f.bus,
 		CheckActive: func(_ context.Context, app db.ID) error {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -314,10 +317,18 @@ type recordedVectors struct {
 	mu   sync.Mutex
 	ids  map[string]string // collection by id
 	hook func(call string) error
+	// after is called after each upsert.
+	after func()
 }
 
 func newRecordedVectors() *recordedVectors {
-	return &recordedVectors{Store: chromem.New(chromem.Options{}), ids: map[string]string{}, hook: func(string) error { return nil }}
+	return &recordedVectors{Store: chromem.New(chromem.Options{}), ids: map[string]string{}, hook: func(string) error { return nil }, after: func() {}}
+}
+
+func (v *recordedVectors) setAfter(after func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.after = after
 }
 
 // setHook sets what is called before each change; an error of it is that of the change.
@@ -345,11 +356,14 @@ func (v *recordedVectors) UpsertDocuments(ctx context.Context, collection string
 		return err
 	}
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	for _, d := range docs {
 		v.ids[d.ID] = collection
 	}
-	return v.Store.UpsertDocuments(ctx, collection, docs)
+	after := v.after
+	err := v.Store.UpsertDocuments(ctx, collection, docs)
+	v.mu.Unlock()
+	after()
+	return err
 }
 
 func (v *recordedVectors) DeleteDocuments(ctx context.Context, collection string, ids []string) error {

@@ -25,7 +25,7 @@ type cursor struct {
 	// Version is [Store.Version] at the last complete listing, ListedAt its beginning in seconds since 1970.
 	Version  string `json:"version,omitempty"`
 	ListedAt int64  `json:"listed_at,omitempty"`
-	// RetryAt is when the next document that was postponed is due, in seconds since 1970; 0 = none is known.
+	// RetryAt is when the next document that was postponed is due, in milliseconds since 1970; 0 = none is known.
 	RetryAt int64 `json:"retry_at,omitempty"`
 }
 

@@ -24,6 +24,8 @@ const (
 	// removalInterval is the same for a store with an external vector store: a removal may become due that a process noted
 	// before it was killed.
 	removalInterval = time.Hour
+	// minPause is the least time to the next pass of a store in which nothing is left to do now.
+	minPause = 50 * time.Millisecond
 	// noAppPause is the pause of a pass whose app this process does not have, or has an earlier revision of.
 	noAppPause = 2 * time.Second
 	// dropLimit bounds the rows that one statement deletes.
@@ -161,7 +163,7 @@ var errYield = errors.New("the slice is over")
 // result returns how the pass ends with err, the result of a slice.
 func (r *passRun) result(err error) (PassOutcome, corpus.Release) {
 	if at := r.retryAt; !at.IsZero() {
-		r.cursor.RetryAt = at.Unix() + 1
+		r.cursor.RetryAt = at.UnixMilli() + 1
 	}
 	var paused *pauseError
 	switch {
@@ -216,9 +218,9 @@ func (r *passRun) nextPass(now time.Time) time.Duration {
 		}
 	}
 	if r.cursor.RetryAt > 0 {
-		next = min(next, time.Unix(r.cursor.RetryAt, 0).Sub(now))
+		next = min(next, time.UnixMilli(r.cursor.RetryAt).Sub(now))
 	}
-	return max(next, time.Second)
+	return max(next, minPause)
 }
 
 // workSlice does what is due, until the slice is over: then the error is errYield.
@@ -284,8 +286,8 @@ func (r *passRun) beginSlice() {
 	r.answered.Store(false)
 	r.hold, r.suspects, r.streak, r.retryAt = nil, nil, 0, time.Time{}
 	if at := r.cursor.RetryAt; at > 0 {
-		if time.Now().Unix() < at {
-			r.retryAt = time.Unix(at-1, 0)
+		if due := time.UnixMilli(at); time.Now().Before(due) {
+			r.retryAt = due
 		}
 		r.cursor.RetryAt = 0
 	}
