@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"os"
 	"time"
 
 	"stoa/agentsvc/document"
@@ -22,6 +23,12 @@ func (r *Reader) SetHelper(variable string, timeout time.Duration) {
 	r.variable, r.timeout = variable, timeout
 	r.untrusted = func() bool { return false }
 }
+
+// SetHelperVariable makes r start helpers with another value of HelperVariable.
+func (r *Reader) SetHelperVariable(variable string) { r.variable = variable }
+
+// OnStart makes r call started with each helper.
+func (r *Reader) OnStart(started func(*os.Process)) { r.started = started }
 
 // CanRunUntrusted reports whether helpers run as another user.
 func (r *Reader) CanRunUntrusted() bool { return r.untrusted() }

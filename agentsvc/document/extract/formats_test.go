@@ -78,6 +78,12 @@ func TestFormats(t *testing.T) {
 			{Text: "Warranty\n\nTwo  years, no more.\n\n", Place: place{Heading: "Warranty"}},
 			{Text: "Exceptions\n\n- water\n- fire\na | b\n\n", Place: place{Heading: "Warranty > Exceptions"}},
 		}}},
+		{"PDF with divided words and ligatures", "h.pdf", "", buildPDF("", "<< /Type /Catalog /Pages 2 0 R >>", "<< /Kids [3 0 R] >>",
+			"<< /Type /Page /Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /Encoding << /Differences [1 /fi] >> >> >> >> /Contents [4 0 R 5 0 R] >>",
+			pdfStream("", "BT /F1 12 Tf 14 TL (\001rst manip-) Tj T* (ulation 5-) Tj T*"), pdfStream("", "(fold) Tj ET")),
+			document.Content{MediaType: "application/pdf", Sections: []document.Section{
+				{Text: "first manipulation 5-\nfold\n\n", Place: place{Page: 1}},
+			}}},
 		{"PDF", "h.pdf", "", buildPages("/Info << /Title (Handbook) >>",
 			"BT /F1 12 Tf 72 720 Td (Warr) Tj (anty) Tj 0 -14 Td (Two) Tj 40 0 Td (years) Tj 0 -40 Td [(no) -300 (mo) 20 (re)] TJ ET",
 			"",

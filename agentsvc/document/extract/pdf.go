@@ -2,6 +2,9 @@ package extract
 
 import (
 	"bytes"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/ledongthuc/pdf"
 
@@ -18,13 +21,25 @@ const (
 	nodesPerPage    = 4     // nodes of the tree of pages for each allowed page
 	maxCIDWidths    = 1e5   // widths of a font with many characters
 	defaultCIDWidth = 1_000 // of a character without a width, in 1/1000 of the font size
+	// maxPDFReads bounds the bytes that the library reads of one file. It reads objects again each time they are used,
+	// so that this is many times the size of the file.
+	maxPDFReads = 4 << 30
+	// maxTableReads bounds the bytes that it reads to find the objects: it reads tables that name each other for ever.
+	maxTableReads = 4 * MaxFileBytes
+	// readBytes is the least that a read counts for, since short reads have a cost too.
+	readBytes = 4 << 10
 )
 
 // readPDF reads a PDF: a section for each page with text.
 func readPDF(b *builder, f file) error {
 	data := repairPDF(f.data)
-	r, err := pdf.NewReader(bytes.NewReader(data), int64(len(data)))
+	source := &countedReader{Reader: bytes.NewReader(data), left: maxTableReads}
+	r, err := pdf.NewReader(source, int64(len(data)))
+	source.left = maxPDFReads
 	if err != nil {
+		if isProblem(err) {
+			return err
+		}
 		if bytes.Contains(data, []byte("/Encrypt")) {
 			return newProblem(Encrypted, "the PDF is encrypted: upload a copy without a password")
 		}
@@ -59,6 +74,20 @@ func repairPDF(data []byte) []byte {
 		return data
 	}
 	return append([]byte(header), data[len(header):]...)
+}
+
+// countedReader panics with a problem when too much was read: the library takes errors for the end of the file.
+type countedReader struct {
+	*bytes.Reader
+	left int64
+}
+
+// ReadAt reads from the file.
+func (r *countedReader) ReadAt(p []byte, offset int64) (int, error) {
+	if r.left -= int64(max(len(p), readBytes)); r.left < 0 {
+		panic(newDamaged("its objects refer to each other in a circle"))
+	}
+	return r.Reader.ReadAt(p, offset)
 }
 
 // pdfReader reads the pages of a PDF in their order.
@@ -110,8 +139,31 @@ func (p *pdfReader) readPage(page, resources pdf.Value) {
 	}()
 	if content := page.Key("Contents"); !content.IsNull() {
 		t := &pdfText{reader: p, ctm: identity, state: textState{scale: 1}}
+		defer p.b.joinHyphens() // also after a panic
 		t.interpret(content, resources, 0)
 	}
+}
+
+// joinHyphens joins the words of the present section that are divided at the end of a line. A compound word whose hyphen
+// is there by chance loses it: divided words are the more frequent ones, and a search does not find them otherwise.
+func (b *builder) joinHyphens() {
+	text := b.text.String()
+	b.text.Reset()
+	for {
+		at := strings.Index(text, "-\n")
+		if at < 0 {
+			break
+		}
+		before, _ := utf8.DecodeLastRuneInString(text[:at])
+		after, _ := utf8.DecodeRuneInString(text[at+2:])
+		if unicode.IsLetter(before) && unicode.IsLower(after) {
+			b.text.WriteString(text[:at])
+		} else {
+			b.text.WriteString(text[:at+2])
+		}
+		text = text[at+2:]
+	}
+	b.text.WriteString(text)
 }
 
 // font returns a font of a page or form, parsed once for all pages.
@@ -128,6 +180,10 @@ func (p *pdfReader) font(resources pdf.Value, name string) *pdfFont {
 	p.fonts[key] = f
 	return f
 }
+
+// ligatures are characters that stand for two or three letters, as fonts have them: a search for the letters must find
+// them.
+var ligatures = strings.NewReplacer("\uFB00", "ff", "\uFB01", "fi", "\uFB02", "fl", "\uFB03", "ffi", "\uFB04", "ffl", "\uFB05", "st", "\uFB06", "st")
 
 // pdfFont decodes the characters of a font and has their widths.
 type pdfFont struct {
@@ -190,7 +246,7 @@ func (f *pdfFont) next(raw string) (text string, code int, rest string) {
 	}
 	text, ok := f.texts[raw[:n]]
 	if !ok {
-		text = f.encoder.Decode(raw[:n])
+		text = ligatures.Replace(f.encoder.Decode(raw[:n]))
 		f.texts[raw[:n]] = text
 	}
 	return text, code, raw[n:]

@@ -47,8 +47,9 @@ type Reader struct {
 	untrusted  func() bool // sync.OnceValue of canRunUntrusted
 
 	// Tests replace these.
-	variable string        // the value of HelperVariable
-	timeout  time.Duration // readTimeout
+	variable string            // the value of HelperVariable
+	timeout  time.Duration     // readTimeout
+	started  func(*os.Process) // gets each helper
 }
 
 // NewReader returns a reader whose helpers are confined by host. executable is the path of this executable, whose main
@@ -58,7 +59,7 @@ func NewReader(executable string, host *sandbox.Host) (*Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the program that reads files: %w", err)
 	}
-	r := &Reader{executable: executable, host: host, slots: semaphore.NewWeighted(helpersAtOnce), variable: "1", timeout: readTimeout}
+	r := &Reader{executable: executable, host: host, slots: semaphore.NewWeighted(helpersAtOnce), variable: "1", timeout: readTimeout, started: func(*os.Process) {}}
 	r.untrusted = sync.OnceValue(r.canRunUntrusted)
 	return r, nil
 }
@@ -96,7 +97,10 @@ func (r *Reader) canRunUntrusted() bool {
 	return err == nil
 }
 
-// runHelper has a helper read data.
+// errTimeout is the cause of the end of a helper that takes too long.
+var errTimeout = errors.New("the program that reads files takes too long")
+
+// runHelper has a helper read data. Its time begins when it has started.
 func (r *Reader) runHelper(ctx context.Context, q request, data []byte, untrusted bool) (document.Content, error) {
 	// A folder for each file: what a helper that was taken over might leave there, no other helper sees.
 	folder, err := r.makeFolder(untrusted)
@@ -108,8 +112,8 @@ func (r *Reader) runHelper(ctx context.Context, q request, data []byte, untruste
 	if err != nil {
 		return document.Content{}, err
 	}
-	limited, cancel := context.WithTimeout(ctx, r.timeout)
-	defer cancel()
+	limited, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	cmd, err := r.host.NewCommand(limited, sandbox.Program{
 		File: r.executable, Args: []string{helperName}, Env: []string{HelperVariable + "=" + r.variable}, Folder: folder,
 		CPU: r.timeout, Untrusted: untrusted, Root: filepath.Dir(r.executable),
@@ -128,9 +132,12 @@ func (r *Reader) runHelper(ctx context.Context, q request, data []byte, untruste
 	if err != nil {
 		return document.Content{}, fmt.Errorf("start the program that reads files: %w", err)
 	}
+	timer := time.AfterFunc(r.timeout, func() { cancel(errTimeout) })
+	defer timer.Stop()
+	r.started(cmd.Process)
 	content, replyErr := readReply(stdout)
 	if !errors.Is(replyErr, io.EOF) && !errors.Is(replyErr, io.ErrUnexpectedEOF) {
-		cancel() // it has nothing more to write; after the end of its output it ends with an exit code
+		cancel(nil) // it has nothing more to write; after the end of its output it ends with an exit code
 	}
 	_ = cmd.Wait() // describeExit looks at the state
 	switch {
@@ -140,7 +147,7 @@ func (r *Reader) runHelper(ctx context.Context, q request, data []byte, untruste
 		return content, nil
 	case isProblem(replyErr):
 		return document.Content{}, replyErr
-	case errors.Is(limited.Err(), context.DeadlineExceeded):
+	case errors.Is(context.Cause(limited), errTimeout):
 		return document.Content{}, newProblem(TooSlow, "reading the file takes more than %v: split it or save it in a simpler form", r.timeout)
 	}
 	return document.Content{}, describeExit(cmd.ProcessState, stderr.String())
