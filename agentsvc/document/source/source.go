@@ -51,7 +51,8 @@ type Item struct {
 	Bytes     int64 // of the content, as far as the source knows; 0 = unknown
 	Metadata  map[string]string
 	Access    document.Access
-	// Open returns the content. It is called before the listing goes on, or after its end, but not after Close.
+	// Open returns the content. It may be called while the listing goes on and after its end, at most once, not after Close,
+	// and by several goroutines for different items. It may return a newer content than Version stands for.
 	Open func(ctx context.Context) (io.ReadCloser, error)
 }
 

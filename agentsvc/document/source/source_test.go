@@ -1,6 +1,8 @@
 package source_test
 
 import (
+	"context"
+	"io"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -36,6 +38,36 @@ func TestVersion(t *testing.T) {
 	}
 	if len(seen) != 6 || source.Version("a") != source.Version("a") {
 		t.Errorf("%d versions of 6 lists", len(seen))
+	}
+}
+
+// TestHeld checks that the content of a listing that keeps all of its items is read again beyond the bound, and that what
+// was opened makes room.
+func TestHeld(t *testing.T) {
+	t.Parallel()
+	var held source.Held
+	text, again := strings.Repeat("x", 10<<20), 0
+	newOpen := func() func(context.Context) (io.ReadCloser, error) {
+		return held.NewOpen(text, func(context.Context) (string, error) { again++; return text, nil })
+	}
+	var opens []func(context.Context) (io.ReadCloser, error)
+	for range 5 {
+		opens = append(opens, newOpen())
+	}
+	for i, open := range opens {
+		f, err := open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(f); err != nil || string(got) != text {
+			t.Errorf("%d: %d bytes, %v", i, len(got), err)
+		}
+	}
+	if again != 2 {
+		t.Errorf("%d documents were read again, want 2", again)
+	}
+	if _, err := newOpen()(t.Context()); err != nil || again != 2 {
+		t.Errorf("%v, %d were read again", err, again)
 	}
 }
 
