@@ -15,11 +15,6 @@ var unavailableKeys = []struct {
 	pattern string   // path with * for names
 	values  []string // values that are not available; empty = all but the default
 }{
-	{"agents.*.document_stores", nil},
-	{"agents.*.include_context", nil},
-	{"agents.*.include_context_limit", nil},
-	{"agents.*.include_context_max_length", nil},
-
 	{"server.studio", nil},
 }
 

@@ -12,6 +12,7 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/document"
 	"stoa/agentsvc/document/corpus"
+	"stoa/agentsvc/document/retrieval"
 	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
@@ -34,8 +35,12 @@ type DocumentStore struct {
 	Embedder *config.Embedder
 	// Spec is what the rows of the store know of its configuration.
 	Spec corpus.StoreSpec
+	// Vectors makes the vectors of the store, nil = the store is searched by words only. See retrieval.go.
+	Vectors *DocumentVectors
 	// Searcher searches the store. See retrieval.go.
 	Searcher DocumentSearcher
+	// agentSearcher is what Searcher searches with, for the agents of the app.
+	agentSearcher *retrieval.Searcher
 }
 
 // DocumentSearcher searches one document store. The model calls of a search are counted as usage of payer.

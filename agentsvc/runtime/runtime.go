@@ -188,11 +188,12 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*Runtime, error) {
 	limits := databases.newRateLimits(h)
 	models := &modelBuilder{hostAccess: host, meters: meters, traces: traces}
 	models.buildModels()
+	(&searchBuilder{host, meters, models.models}).buildSearchers(documents)
 	guardrails := newGuardrailSet(b, h.OnFinding)
 	databases.checkDatabaseFiles()
 	tools := &toolBuilder{hostAccess: host, traces: traces, pins: toolpin.New(h.DB, t.ID), vault: credentials}
 	tools.buildTools()
-	agentsOf := &agentBuilder{hostAccess: host, traces: traces, maxAnswerBytes: h.MaxAnswerBytes, sessions: durable.Sessions, models: models.models, guardrails: guardrails, tools: tools}
+	agentsOf := &agentBuilder{hostAccess: host, traces: traces, maxAnswerBytes: h.MaxAnswerBytes, sessions: durable.Sessions, models: models.models, guardrails: guardrails, tools: tools, documents: documents}
 	if used {
 		agentsOf.recall = memories
 	}

@@ -31,6 +31,7 @@ var sizeExceptions = map[string]string{
 	"agentsvc/surface.Route":                "the properties of an endpoint",
 	"agentsvc/tool/function.markdownWriter": "one method for each kind of element of a page",
 	"agentsvc/tool/mcp.Options":             "the keys of an MCP server in the specification",
+	"cmd/stoa":                              "one file for each command, and the client that they share",
 	"cmd/stoa/server.Flags":                 "the flags of stoa serve",
 	"tenancy/db.sqliteEngine":               "implements the engine and the driver's hooks",
 }

@@ -1,6 +1,7 @@
 package documents
 
 import (
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"net/http"
@@ -177,12 +178,14 @@ func handleGetContent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if text == "" && isUpload && strings.HasPrefix(d.MediaType, "text/") {
+	if text == "" && isUpload {
 		content, err := rows.ReadBody(ctx, c.store.Name, id, c.reader)
 		if err != nil {
 			return err
 		}
-		text = strings.ToValidUTF8(string(content), "�")
+		if utf8.Valid(content) && !bytes.Contains(content, []byte{0}) {
+			text = string(content)
+		}
 	}
 	if text == "" && d.State != document.Indexed {
 		return agentsvc.NewError(agentsvc.CodePrecondition, "the document has no text yet: its state is %s", d.State)

@@ -55,7 +55,7 @@ func handleReindex(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := c.record(r.Context(), "documents.reindex", map[string]any{"store": c.store.Name, "confirm": confirmed}); err != nil {
+	if err := c.record(r.Context(), "document.reindex", map[string]any{"store": c.store.Name, "confirm": confirmed}); err != nil {
 		return err
 	}
 	body, err := c.readStatus(r.Context())
