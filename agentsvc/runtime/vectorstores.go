@@ -54,7 +54,7 @@ func (a *hostAccess) newVectorStoreWithCollection(name, collection string) (vect
 func (a *hostAccess) buildVectorStore(c *config.VectorStore, prefix string) (vectorstore.Store, error) {
 	if newStore := vectorStoreBuilders[c.Type]; newStore != nil {
 		return newStore(remote.Options{
-			Host: c.Host, Port: c.Port, APIKey: c.APIKey, EnableTLS: c.EnableTLS, Prefix: prefix, Egress: a.egressClient,
+			Host: c.Host, Port: c.Port, APIKey: c.APIKey, EnableTLS: c.EnableTLS, Prefix: prefix, Tenant: string(a.tenant.ID), Egress: a.egressClient,
 		})
 	}
 	o := chromem.Options{Compress: c.Compress, Prefix: prefix}

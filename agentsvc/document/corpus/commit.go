@@ -64,7 +64,7 @@ func (x *Index) ReserveVectors(ctx context.Context, pass Pass, c Commit) error {
 			return err
 		}
 		// By the database's clock, and also for notes of an attempt before this one.
-		_, err := t.Exec(ctx, `UPDATE removed_chunk SET available_at = stoa_now() + $5 WHERE tenant = $1 AND store = $2 AND collection = $3 AND chunk IN `+t.list("$4"),
+		_, err := t.Exec(ctx, `UPDATE removed_chunk SET available_at = stoa_now() + $5 WHERE tenant = $1 AND store = $2 AND collection = $3 AND `+t.inList("chunk", "$4"),
 			t.tenant, pass.Store, c.Collection, encodeJSON(chunkIDs(list)), reservationTime.Microseconds())
 		return err
 	})
@@ -229,7 +229,7 @@ func (t *tx) insertChunks(ctx context.Context, x *Index, store, title string, c 
 			return 0, err
 		}
 		if c.Collection != "" {
-			_, err := t.Exec(ctx, `DELETE FROM removed_chunk WHERE tenant = $1 AND store = $2 AND collection = $3 AND chunk IN `+t.list("$4"),
+			_, err := t.Exec(ctx, `DELETE FROM removed_chunk WHERE tenant = $1 AND store = $2 AND collection = $3 AND `+t.inList("chunk", "$4"),
 				t.tenant, store, c.Collection, encodeJSON(ids))
 			if err != nil {
 				return 0, err

@@ -19,8 +19,10 @@ import (
 	"stoa/agentsvc/document"
 	"stoa/agentsvc/document/corpus"
 	"stoa/agentsvc/words"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/tenancytest"
 )
 
 func TestMain(m *testing.M) {
@@ -248,7 +250,7 @@ var manual = corpus.Scope{Store: "manual", Reader: everyone}
 // TestSearch: what is put and indexed is found by words and by vectors, with its place, and read back as text.
 func TestSearch(t *testing.T) {
 	t.Parallel()
-	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+	search := func(t *testing.T, d *db.DB) {
 		f := newFixture(t, d, "acme", corpus.Limits{})
 		checkDiff(t, "put", corpus.Created, f.put(t, "guide/a.txt", "The warranty lasts two years.\nBatteries are excluded.\nCall the hotline."))
 		f.put(t, "b.txt", "Zebras zigzag.")
@@ -284,6 +286,12 @@ func TestSearch(t *testing.T) {
 		checkDiff(t, "old text", []string{}, f.findText(t, manual, "zebras"))
 		checkDiff(t, "new text", []string{"Yaks yawn."}, f.findText(t, manual, "yaks"))
 		checkDiff(t, "rows", map[string]int64{"document_store": 1, "document": 2, "document_body": 2, "document_live": 2, "chunk": 4, "chunk_vector": 4, "index_pass": 1}, rowCounts(t, d))
+	}
+	dbtest.ForEachEngine(t, search)
+	// Behind a pooler of transactions arguments are sent as text.
+	t.Run("postgres without prepared statements", func(t *testing.T) {
+		t.Parallel()
+		search(t, dbtest.Open(t, dbtest.NewPostgresURL(t)+"&default_query_exec_mode=exec"))
 	})
 }
 
@@ -683,5 +691,35 @@ func TestSameDocumentAtOnce(t *testing.T) {
 		checkDiff(t, "created", 1, counts[corpus.Created])
 		f.indexPending(t)
 		checkDiff(t, "rows", map[string]int64{"document_store": 1, "document": 1, "document_body": 1, "document_live": 1, "chunk": 2, "chunk_vector": 2, "index_pass": 1}, rowCounts(t, d))
+	})
+}
+
+// TestDeleteApp: the deletion of an app leaves none of its rows, and another app's.
+func TestDeleteApp(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		apps := tenancytest.NewService(t, d)
+		fill := func(name string) {
+			f := newFixture(t, d, tenancytest.CreateApp(t, apps, tenancy.Draft{Name: name}).ID, corpus.Limits{})
+			f.put(t, "a", "warranty", func(u *corpus.Upload) { u.Access.Roles = []string{"auditor"} })
+			f.indexPending(t)
+			f.put(t, "b", "pending")
+			c := newCommit(f.pending(t, "b"), 1, "pending")
+			c.Collection = "external"
+			if err := f.Index.ReserveVectors(t.Context(), f.claim(t), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fill("acme")
+		one := rowCounts(t, d)
+		checkDiff(t, "tables with rows", 9, len(one))
+		fill("globex")
+		if err := apps.DeleteApp(t.Context(), tenancytest.Actor, "acme"); err != nil {
+			t.Fatal(err)
+		}
+		checkDiff(t, "rows that are left", one, rowCounts(t, d))
+		if d.Engine() == db.SQLite {
+			checkDiff(t, "rows of the full-text index", one["chunk"], count(t, d, `chunk_words WHERE chunk_words MATCH 'words : warranty'`))
+		}
 	})
 }

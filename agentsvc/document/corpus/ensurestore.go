@@ -27,6 +27,9 @@ type Generations struct {
 	Building int64 // 0 = none
 	// Changed means that the call has changed the row.
 	Changed bool
+	// Outdated means that the row is of a later revision than the spec, which therefore has changed nothing: its holder must
+	// not index by it.
+	Outdated bool
 }
 
 // Target returns the generation that documents are indexed in: the one being built, else the live one.
@@ -95,6 +98,7 @@ func (x *Index) isStoreCurrent(ctx context.Context, spec StoreSpec) (g Generatio
 			return err
 		}
 		isCurrent = s.matches(spec)
+		s.Outdated = spec.Revision < s.StoreSpec.Revision
 		return nil
 	}, storeColumns, x.tenant, spec.Name)
 	return s.Generations, isCurrent, err
@@ -119,6 +123,7 @@ func (t *tx) ensureStore(ctx context.Context, spec StoreSpec) (Generations, erro
 	case s.state != "":
 		return Generations{}, agentsvc.NewError(agentsvc.CodeState, "the documents of an earlier store named %s are being deleted: try again later", spec.Name)
 	case s.matches(spec):
+		s.Outdated = spec.Revision < s.StoreSpec.Revision
 		return s.Generations, nil
 	case s.Recipe == spec.Recipe && s.Embedder == spec.Embedder:
 		err = t.abandonGeneration(ctx, spec.Name, &s)
@@ -162,15 +167,11 @@ func (t *tx) beginGeneration(ctx context.Context, spec StoreSpec, s *storeRow) e
 // abandonGeneration ends the building of a generation: the configuration has the recipe of the live one again.
 func (t *tx) abandonGeneration(ctx context.Context, store string, s *storeRow) error {
 	s.Building, s.buildingRecipe, s.buildingEmbedder = 0, "", ""
-	// What was indexed in the abandoned generation alone waits again.
-	_, err := t.Exec(ctx, `UPDATE document SET state = 'pending', waiting_since = stoa_now(), attempts = 0, available_at = stoa_now() WHERE tenant = $1 AND store = $2 AND state = 'indexed'
-		AND NOT EXISTS (SELECT 1 FROM document_live l WHERE l.tenant = document.tenant AND l.store = document.store AND l.document = document.id
-			AND l.generation = $3 AND l.revision = document.revision)`, t.tenant, store, s.Live)
-	if err != nil {
-		return err
-	}
-	_, err = t.Exec(ctx, `UPDATE document SET state = 'indexed', error = '' WHERE tenant = $1 AND store = $2 AND state <> 'indexed'
-		AND EXISTS (SELECT 1 FROM document_live l WHERE l.tenant = document.tenant AND l.store = document.store AND l.document = document.id
-			AND l.generation = $3 AND l.revision = document.revision)`, t.tenant, store, s.Live)
+	// What was indexed in the abandoned generation alone waits again, and what had failed there is tried again.
+	_, err := t.Exec(ctx, `UPDATE document SET error = '', attempts = 0, available_at = stoa_now(),
+			state = CASE WHEN (id, revision) IN (SELECT l.document, l.revision FROM document_live l WHERE l.tenant = $1 AND l.store = $2 AND l.generation = $3)
+				THEN 'indexed' ELSE 'pending' END,
+			waiting_since = CASE WHEN state = 'pending' THEN waiting_since ELSE stoa_now() END
+		WHERE tenant = $1 AND store = $2`, t.tenant, store, s.Live)
 	return err
 }

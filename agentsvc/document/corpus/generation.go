@@ -17,9 +17,8 @@ func (x *Index) SwitchGeneration(ctx context.Context, pass Pass, maxLost int64) 
 			building_recipe = '', building_embedder = '', updated_at = stoa_now()
 		WHERE tenant = $1 AND store = $2 AND building <> 0 AND state = ''
 			AND NOT EXISTS (SELECT 1 FROM document d WHERE d.tenant = $1 AND d.store = $2 AND d.state = 'pending')
-			AND (SELECT COUNT(*) FROM document_live o WHERE o.tenant = $1 AND o.store = $2 AND o.generation = document_store.generation
-				AND NOT EXISTS (SELECT 1 FROM document_live l WHERE l.tenant = $1 AND l.store = $2 AND l.document = o.document
-					AND l.generation = document_store.building)) <= $3
+			AND (SELECT COUNT(*) FROM (SELECT o.document FROM document_live o WHERE o.tenant = $1 AND o.store = $2 AND o.generation = document_store.generation
+				EXCEPT SELECT l.document FROM document_live l WHERE l.tenant = $1 AND l.store = $2 AND l.generation = document_store.building) lost) <= $3
 			AND EXISTS (SELECT 1 FROM index_pass p WHERE p.tenant = $1 AND p.store = $2 AND p.epoch = $4 AND p.holder = $5)`,
 		x.tenant, pass.Store, maxLost, pass.Epoch, pass.Holder)
 	if err := x.h.Do(ctx, &b); err != nil {
@@ -91,6 +90,10 @@ func (x *Index) DropStore(ctx context.Context, store string, limit int) (done bo
 	}
 	err = x.runTx(ctx, "delete a document store that has left the configuration", func(t *tx) error {
 		done = false
+		// An upload that has read the store's row before is complete, and its document is among those that are left.
+		if err := t.lockTenant(ctx); err != nil {
+			return err
+		}
 		var all []liveDocument
 		err := t.Query(ctx, func(r db.Row) error {
 			var l liveDocument

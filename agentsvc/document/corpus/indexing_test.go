@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -11,8 +12,10 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/document"
 	"stoa/agentsvc/document/corpus"
+	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/tenancytest"
 )
 
 // execSQL executes a statement of the platform.
@@ -159,10 +162,11 @@ func TestClaimIsFair(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		ctx := t.Context()
 		passes := corpus.NewPasses(d)
-		for _, tenant := range []db.ID{"large", "small", "suspended"} {
+		suspended := tenancytest.CreateApp(t, tenancytest.NewService(t, d), tenancy.Draft{Name: "suspended"}).ID
+		for _, tenant := range []db.ID{"large", "small", suspended} {
 			s := corpus.New(d, tenant, corpus.Limits{})
 			for i := range 3 {
-				if tenant == "small" && i > 0 {
+				if tenant != "large" && i > 0 {
 					break
 				}
 				if _, err := s.Index.EnsureStore(ctx, corpus.StoreSpec{Name: fmt.Sprint("s", i), Source: "upload"}); err != nil {
@@ -170,7 +174,7 @@ func TestClaimIsFair(t *testing.T) {
 				}
 			}
 		}
-		execSQL(t, d, `DELETE FROM index_pass WHERE tenant = 'suspended'`)
+		execSQL(t, d, `UPDATE app SET status = 'suspended' WHERE tenant = $1`, string(suspended))
 		counts := map[db.ID]int{}
 		for range 10 {
 			pass, found, err := passes.Claim(ctx, "p", time.Minute, nil)
@@ -493,9 +497,9 @@ func TestVectors(t *testing.T) {
 		f := newFixture(t, d, "acme", corpus.Limits{})
 		f.put(t, "a", "aaa\nabab")
 		pass, pending := f.claim(t), f.pending(t, "a")
-		nan := float32(0)
-		nan /= nan
-		for name, vector := range map[string][]float32{"zero": make([]float32, 26), "not a number": {nan}, "another length": {1}} {
+		nan, infinite := letters("a"), letters("a")
+		nan[7], infinite[7] = float32(math.NaN()), float32(math.Inf(1))
+		for name, vector := range map[string][]float32{"zero": make([]float32, 26), "not a number": nan, "infinite": infinite, "another length": {1}} {
 			c := newCommit(pending, 1, "aaa\nabab")
 			c.Chunks[1].Vector = vector
 			if err := f.Index.CommitDocument(ctx, pass, c); err == nil {

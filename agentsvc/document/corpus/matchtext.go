@@ -47,7 +47,7 @@ func (s *Search) MatchText(ctx context.Context, scope Scope, question []string, 
 	var b db.Batch
 	args := s.scopeArgs(scope)
 	b.Query(func(r db.Row) error { return r.Scan(&total, &totalWords) },
-		`SELECT CAST(COALESCE(SUM(l.chunks), 0) AS BIGINT), CAST(COALESCE(SUM(l.word_count), 0) AS BIGINT) FROM `+liveSQL+` WHERE `+s.scopeSQL(), args...)
+		`SELECT CAST(COALESCE(SUM(l.chunks), 0) AS BIGINT), CAST(COALESCE(SUM(l.word_count), 0) AS BIGINT) FROM `+s.scopeSQL(), args...)
 	match, matchArg := s.matchTextSQL(scope.Store, query)
 	b.Query(func(r db.Row) error {
 		var c textCandidate
@@ -111,15 +111,14 @@ func (c textCandidate) score(weights []float64, average float64) (score float64)
 // the store. The words are checked by [words.IsWord], so quoting them is safe.
 func (s *Search) matchTextSQL(store string, query []string) (sql, argument string) {
 	const columns = `SELECT c.id, c.document, c.ordinal, c.word_count, c.words FROM `
-	const ofDocument = ` ON c.tenant = l.tenant AND c.store = l.store AND c.document = l.document AND c.generation = l.generation AND c.revision = l.revision`
 	if s.h.Engine() == db.Postgres {
-		return columns + liveSQL + ` JOIN chunk c` + ofDocument + ` WHERE ` + s.scopeSQL() + ` AND c.lexemes @@ CAST(CAST($8 AS TEXT) AS tsquery) LIMIT $9`,
+		return columns + s.scopeSQL() + ` JOIN chunk c` + chunkOfLive + ` WHERE c.lexemes @@ CAST(CAST($8 AS TEXT) AS tsquery) LIMIT $9`,
 			`'` + strings.Join(query, `' | '`) + `'`
 	}
 	scope := strings.ToUpper(hex.EncodeToString([]byte(s.tenant + "\x1f" + store)))
 	// CROSS JOIN makes SQLite read the tables in this order.
-	return columns + `chunk_words CROSS JOIN chunk c ON c.n = chunk_words.rowid CROSS JOIN document_live l` + ofDocument + `
+	return columns + `chunk_words CROSS JOIN chunk c ON c.n = chunk_words.rowid CROSS JOIN document_live l` + chunkOfLive + `
 			CROSS JOIN document d ON d.tenant = l.tenant AND d.store = l.store AND d.id = l.document
-		WHERE chunk_words MATCH $8 AND ` + s.scopeSQL() + ` LIMIT $9`,
+		WHERE chunk_words MATCH $8 AND c.store = $2 AND c.tenant = $1 AND c.generation = ` + generationSQL + ` AND ` + s.documentSQL() + ` LIMIT $9`,
 		`scope : "` + scope + `" AND words : ("` + strings.Join(query, `" OR "`) + `")`
 }

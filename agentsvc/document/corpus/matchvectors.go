@@ -30,9 +30,9 @@ func (s *Search) MatchVectors(ctx context.Context, scope Scope, model string, ve
 			best.add(m)
 		}
 		return nil
-	}, `SELECT v.id, v.document, v.ordinal, v.vector FROM `+liveSQL+`
+	}, `SELECT v.id, v.document, v.ordinal, v.vector FROM `+s.scopeSQL()+`
 			JOIN chunk_vector v ON v.tenant = l.tenant AND v.store = l.store AND v.document = l.document AND v.generation = l.generation AND v.revision = l.revision
-		WHERE `+s.scopeSQL()+` AND v.model = $8`, append(s.scopeArgs(scope), model)...)
+		WHERE v.model = $8`, append(s.scopeArgs(scope), model)...)
 	return best.sorted(), err
 }
 

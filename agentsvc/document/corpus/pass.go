@@ -51,7 +51,7 @@ func (p *Passes) Claim(ctx context.Context, holder string, lease time.Duration, 
 		found = true
 		return r.Scan((*string)(&pass.Tenant), &pass.Store, &pass.Epoch, &pass.Cursor, &pass.Attempts)
 	}, `WITH due AS MATERIALIZED (SELECT p.tenant, p.store FROM index_pass p
-			WHERE p.due_at <= stoa_now() AND p.tenant NOT IN `+all.list("$3")+`
+			WHERE p.due_at <= stoa_now() AND NOT `+all.inList("p.tenant", "$3")+`
 				AND NOT EXISTS (SELECT 1 FROM app a WHERE a.tenant = p.tenant AND a.status <> 'active')
 			ORDER BY (SELECT MAX(q.served_at) FROM index_pass q WHERE q.tenant = p.tenant), p.due_at, p.tenant, p.store LIMIT 1`+skip+`)
 		UPDATE index_pass SET epoch = epoch + 1, holder = $1, due_at = stoa_now() + $2, requested = FALSE, served_at = stoa_now()

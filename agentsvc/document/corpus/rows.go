@@ -40,13 +40,14 @@ func (r rows) read(ctx context.Context, what string, read func(db.Row) error, sq
 	return nil
 }
 
-// list returns the SQL of the values in the parameter, such as "$3", which is a JSON array of texts. Statements with it have
-// one text for any number of values, since the engines keep the statements that they have prepared.
-func (r rows) list(parameter string) string {
+// inList returns the condition that a column is one of the values in the parameter, such as "$3", which is a JSON array of
+// texts. Statements with it have one text for any number of values, since the engines keep the statements that they have
+// prepared. On PostgreSQL it is a condition of an index scan and never a join.
+func (r rows) inList(column, parameter string) string {
 	if r.h.Engine() == db.Postgres {
-		return `(SELECT jsonb_array_elements_text(CAST(CAST(` + parameter + ` AS TEXT) AS jsonb)))`
+		return column + ` = ANY (ARRAY(SELECT jsonb_array_elements_text(CAST(CAST(` + parameter + ` AS TEXT) AS jsonb))))`
 	}
-	return `(SELECT value FROM json_each(` + parameter + `))`
+	return column + ` IN (SELECT value FROM json_each(` + parameter + `))`
 }
 
 // lockRow returns the clause with which a SELECT locks its rows. SQLite has one writer and needs no locks.
@@ -89,8 +90,8 @@ const generationSQL = `(SELECT s.generation FROM document_store s WHERE s.tenant
 func (r rows) readableSQL(first int) string {
 	return fmt.Sprintf(`(CAST($%d AS BOOLEAN) OR d.access_open OR EXISTS (SELECT 1 FROM document_reader x
 		WHERE x.tenant = d.tenant AND x.store = d.store AND x.id = d.id
-			AND (x.kind = 'subject' AND x.name = $%d OR x.kind = 'user' AND x.name = $%d OR x.kind = 'role' AND x.name IN %s)))`,
-		first, first+1, first+2, r.list(fmt.Sprintf("$%d", first+3)))
+			AND (x.kind = 'subject' AND x.name = $%d OR x.kind = 'user' AND x.name = $%d OR x.kind = 'role' AND %s)))`,
+		first, first+1, first+2, r.inList("x.name", fmt.Sprintf("$%d", first+3)))
 }
 
 // readerArgs returns the arguments of readableSQL. Entries of an access list are never empty, so an anonymous caller has none.

@@ -23,13 +23,23 @@ type Scope struct {
 // isEmpty reports whether no document can be in the scope.
 func (s Scope) isEmpty() bool { return !isStorableText(s.Store) || !isStorableFilter(s.Filter) }
 
-// liveSQL joins a document d with its row l in the live generation of store $2. scopeSQL restricts both to a scope; the
-// arguments of scopeArgs are $1 to $7.
-const liveSQL = `document_live l JOIN document d ON d.tenant = l.tenant AND d.store = l.store AND d.id = l.document`
-
+// scopeSQL is the table l of the documents in a scope: their rows of document_live in the live generation, with what passages
+// show of the document. The arguments of scopeArgs are $1 to $7.
+//
+// The materialized steps give PostgreSQL no choice of a plan: each takes the rows of the step before and looks up the next
+// table by its whole key, or reads it once. In one join, as long as it has no statistics of the tables, it expects one row
+// everywhere and reads the whole store for each document. The statement of a query must begin with SELECT, or it would use
+// SQLite's writing connection.
 func (s *Search) scopeSQL() string {
-	return `l.tenant = $1 AND l.store = $2 AND l.generation = ` + generationSQL + ` AND ` + s.readableSQL(3) + ` AND ` + s.filterSQL("$7")
+	return `(WITH live AS MATERIALIZED (SELECT tenant, store, document, generation, revision, chunks, word_count FROM document_live
+				WHERE tenant = $1 AND store = $2 AND generation = ` + generationSQL + `),
+			readable AS MATERIALIZED (SELECT live.* FROM live JOIN document d ON d.tenant = live.tenant AND d.store = live.store AND d.id = live.document
+				WHERE ` + s.documentSQL() + `)
+		SELECT * FROM readable) l`
 }
+
+// documentSQL restricts documents d to a scope.
+func (s *Search) documentSQL() string { return s.readableSQL(3) + ` AND ` + s.filterSQL("$7") }
 
 // filterSQL is the condition that the metadata of d has every value of the object in the parameter.
 func (s *Search) filterSQL(parameter string) string {
@@ -47,6 +57,9 @@ func (s *Search) scopeArgs(scope Scope) []any {
 	}
 	return append(append([]any{s.tenant, scope.Store}, readerArgs(scope.Reader)...), encodeJSON(filter))
 }
+
+// chunkOfLive joins chunks c with the row l of document_live that they belong to.
+const chunkOfLive = ` ON c.tenant = l.tenant AND c.store = l.store AND c.document = l.document AND c.generation = l.generation AND c.revision = l.revision`
 
 // Match is a chunk that a leg of a search has found, with the leg's score.
 type Match struct {
@@ -81,15 +94,10 @@ type FoundChunk struct {
 	document.Chunk
 }
 
-// passageSQL selects chunks c of a scope, without its end.
-func (s *Search) passageSQL() string {
-	return `SELECT c.id, c.document, d.title, d.media_type, d.url, d.metadata, c.ordinal, c.start_at, c.end_at, c.page, c.heading, c.sheet, c.line, c.text
-		FROM ` + liveSQL + ` JOIN chunk c ON c.tenant = l.tenant AND c.store = l.store AND c.document = l.document
-			AND c.generation = l.generation AND c.revision = l.revision
-		WHERE ` + s.scopeSQL()
-}
+// passageColumns are the columns of a chunk c and its document d, for scanPassage.
+const passageColumns = `SELECT c.id, c.document, d.title, d.media_type, d.url, d.metadata, c.ordinal, c.start_at, c.end_at, c.page, c.heading, c.sheet, c.line, c.text`
 
-// scanPassage reads the columns of passageSQL.
+// scanPassage reads passageColumns.
 func scanPassage(r db.Row) (f FoundChunk, err error) {
 	var metadata string
 	err = r.Scan(&f.ID, &f.Document, &f.Title, &f.MediaType, &f.URL, &metadata, &f.Ordinal, &f.Start, &f.End, &f.Place.Page, &f.Place.Heading, &f.Place.Sheet,
@@ -111,7 +119,11 @@ func (s *Search) LoadPassages(ctx context.Context, scope Scope, ids []string) ([
 		f, err := scanPassage(r)
 		found[f.ID] = f
 		return err
-	}, s.passageSQL()+` AND c.id IN `+s.list("$8"), append(s.scopeArgs(scope), encodeJSON(ids))...)
+	}, passageColumns+` FROM (WITH found AS MATERIALIZED (SELECT tenant, store, document, generation, revision, id, ordinal, start_at, end_at, page, heading, sheet,
+				line, text FROM chunk WHERE tenant = $1 AND `+s.inList("id", "$8")+`) SELECT * FROM found) c
+			JOIN document_live l ON l.tenant = c.tenant AND l.store = c.store AND l.document = c.document AND l.generation = c.generation AND l.revision = c.revision
+			JOIN document d ON d.tenant = c.tenant AND d.store = c.store AND d.id = c.document
+		WHERE c.store = $2 AND c.generation = `+generationSQL+` AND `+s.documentSQL(), append(s.scopeArgs(scope), encodeJSON(ids))...)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +164,9 @@ func (s *Search) LoadNeighbours(ctx context.Context, scope Scope, spans []Span) 
 			f, err := scanPassage(r)
 			found = append(found, f)
 			return err
-		}, s.passageSQL()+` AND l.document = $8 AND c.ordinal BETWEEN $9 AND $10 ORDER BY c.ordinal`,
+		}, passageColumns+` FROM document_live l JOIN document d ON d.tenant = l.tenant AND d.store = l.store AND d.id = l.document
+				JOIN chunk c`+chunkOfLive+`
+			WHERE l.tenant = $1 AND l.store = $2 AND l.document = $8 AND l.generation = `+generationSQL+` AND `+s.documentSQL()+` AND c.ordinal BETWEEN $9 AND $10 ORDER BY c.ordinal`,
 			append(s.scopeArgs(scope), span.Document, int64(span.From), int64(span.To))...)
 	}
 	if b.IsEmpty() {

@@ -182,7 +182,7 @@ func (t *tx) readDocuments(ctx context.Context, store string, ids ...string) (ma
 		found[d.id] = d
 		return err
 	}, `SELECT id, title, media_type, bytes, state, content_hash, source_version, url, metadata, access FROM document
-		WHERE tenant = $1 AND store = $2 AND id IN `+t.list("$3")+` ORDER BY id`+t.lockRow(), t.tenant, store, encodeJSON(ids))
+		WHERE tenant = $1 AND store = $2 AND `+t.inList("id", "$3")+` ORDER BY id`+t.lockRow(), t.tenant, store, encodeJSON(ids))
 	return found, err
 }
 
