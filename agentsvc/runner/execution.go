@@ -61,6 +61,7 @@ func (exe *execution) loadInvocation(ctx context.Context) (agent.Invocation, err
 	} else if err := exe.replayJournal(ctx); err != nil {
 		return inv, classifyLogError(err)
 	}
+	exe.turn.sources.continueNumbers(sess.Entries)
 	// A retry that continues recorded work has its start checkpoint on the log already.
 	if exe.options.Checkpoints.Enabled && (exe.run.Attempts <= 1 || !exe.recorded) {
 		exe.pending = append(exe.pending, agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AtStart, Step: agent.CountSteps(exe.turn.entries)}})

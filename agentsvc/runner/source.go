@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -11,14 +13,14 @@ import (
 // goroutines of their own.
 type sources struct {
 	mu sync.Mutex
-	// numbers has the number of each passage. Guarded by mu.
+	// numbers has the number of each passage, last is the highest one. Guarded by mu.
 	numbers map[sourceKey]int
+	last    int
 	// unrecorded are not on the log yet. Guarded by mu.
 	unrecorded []agentsvc.Sources
 	// inPrompt are the numbers of passages in the system prompt. Guarded by mu.
 	inPrompt map[int]bool
-	// recorded are on the log or in pending, by number; element 0 is the passage with number 1. Used only by the
-	// goroutine of the run.
+	// recorded are on the log or in pending, each once. Used only by the goroutine of the run.
 	recorded []agentsvc.Source
 }
 
@@ -39,7 +41,7 @@ func (s *sources) numberSources(found []agentsvc.Source, inPrompt bool) []int {
 			if len(s.numbers) == agentsvc.MaxSources {
 				continue
 			}
-			n = len(s.numbers) + 1
+			n = s.last + 1
 		}
 		numbers[i], source.N = n, n
 		if isNew || inPrompt && !s.inPrompt[n] {
@@ -53,12 +55,31 @@ func (s *sources) numberSources(found []agentsvc.Source, inPrompt bool) []int {
 	return numbers
 }
 
+// maxFirstNumber bounds the numbers with which a turn begins, so that all numbers of a turn fit into a mark.
+const maxFirstNumber = 500
+
+// continueNumbers makes the turn's numbers follow those of the passages in earlier turns of the session: the model reads
+// both, and a mark must have one meaning.
+func (s *sources) continueNumbers(session []agentsvc.Entry) {
+	quoted := map[string]bool{}
+	addQuotedLines(quoted, session)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for line := range quoted {
+		n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(line, quotedPrefix), ","))
+		if err == nil && n <= maxFirstNumber {
+			s.last = max(s.last, n)
+		}
+	}
+}
+
 // noteNumber notes the number of a passage. The caller has locked mu.
 func (s *sources) noteNumber(key sourceKey, n int, inPrompt bool) {
 	if s.numbers == nil {
 		s.numbers, s.inPrompt = map[sourceKey]int{}, map[int]bool{}
 	}
 	s.numbers[key] = n
+	s.last = max(s.last, n)
 	s.inPrompt[n] = s.inPrompt[n] || inPrompt
 }
 
@@ -80,7 +101,7 @@ func (s *sources) markRecorded(list agentsvc.Sources) {
 	for _, source := range list.List {
 		s.noteNumber(sourceKey{source.Store, source.Document, source.Passage}, source.N, list.InPrompt)
 		// A passage is repeated on the log when it gets into the prompt too.
-		if source.N == len(s.recorded)+1 {
+		if !slices.ContainsFunc(s.recorded, func(other agentsvc.Source) bool { return other.N == source.N }) {
 			s.recorded = append(s.recorded, source)
 		}
 	}
@@ -107,6 +128,9 @@ func (t *turnState) listGiven() (given []agentsvc.Source) {
 	return given
 }
 
+// quotedPrefix is the beginning of [agentsvc.Source.Delimiter].
+const quotedPrefix = `{"n":`
+
 // addQuotedLines adds the beginnings of the lines that quote a passage, in the results among entries.
 func addQuotedLines(quoted map[string]bool, entries []agentsvc.Entry) {
 	for _, e := range entries {
@@ -114,7 +138,7 @@ func addQuotedLines(quoted map[string]bool, entries []agentsvc.Entry) {
 			continue
 		}
 		for line := range strings.SplitSeq(e.Result.Text, "\n") {
-			if end := strings.IndexByte(line, ','); end > 0 && strings.HasPrefix(line, `{"n":`) {
+			if end := strings.IndexByte(line, ','); end > 0 && strings.HasPrefix(line, quotedPrefix) {
 				quoted[line[:end+1]] = true
 			}
 		}

@@ -26,6 +26,9 @@ type DocumentVectors struct {
 	Collection func(generation int64) string
 }
 
+// lexicalWeight is the weight of vectors that were made of words alone: words find more than they do.
+const lexicalWeight = 0.7
+
 // searchBuilder builds the searchers of the document stores.
 type searchBuilder struct {
 	*hostAccess
@@ -72,6 +75,9 @@ func (b *searchBuilder) searchOptions(rows *corpus.Search, s *DocumentStore) ret
 	}
 	if s.Vectors != nil {
 		o.Embedder, o.External, o.Collection = s.Vectors.Embedder, s.Vectors.External, s.Vectors.Collection
+	}
+	if s.Embedder != nil && s.Embedder.Provider == "hashing" {
+		o.VectorWeight = lexicalWeight
 	}
 	if c.EnableHyDE {
 		o.HyDE = b.models[c.HyDELLM]
@@ -125,7 +131,8 @@ func (b *agentBuilder) newSearchTools(a *config.Agent, g *agentGuardrail) []tool
 	var tools []tool.Tool
 	for _, name := range a.DocumentStores {
 		s := b.documents.stores[name]
-		tools = append(tools, retrieval.NewTool(s.agentSearcher, fmt.Sprintf(storeContents[s.Config.Source.Type], name), g.passageFilter()))
+		search := retrieval.NewTool(s.agentSearcher, fmt.Sprintf(storeContents[s.Config.Source.Type], name), g.passageFilter())
+		tools = append(tools, tool.WithSettings(search, tool.Settings{Timeout: retrieval.CallTimeout}))
 	}
 	return tools
 }

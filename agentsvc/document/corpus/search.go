@@ -23,18 +23,18 @@ type Scope struct {
 // isEmpty reports whether no document can be in the scope.
 func (s Scope) isEmpty() bool { return !isStorableText(s.Store) || !isStorableFilter(s.Filter) }
 
-// scopeSQL is the table l of the documents in a scope: their rows of document_live in the live generation, with what passages
-// show of the document. The arguments of scopeArgs are $1 to $7.
+// scopeSQL is the table l of the documents in a scope: their rows of document_live in the live generation. The arguments of
+// scopeArgs are $1 to $7.
 //
-// The materialized steps give PostgreSQL no choice of a plan: each takes the rows of the step before and looks up the next
-// table by its whole key, or reads it once. In one join, as long as it has no statistics of the tables, it expects one row
-// everywhere and reads the whole store for each document. The statement of a query must begin with SELECT, or it would use
-// SQLite's writing connection.
+// The materialized steps and the scalar sub-select make PostgreSQL look up each next table by its whole key. In one join, as
+// long as it has no statistics of the tables, it expects one row everywhere and reads the whole store for each document:
+// 2.7 s instead of 60 ms for 10,000 chunks. The statement of a query must begin with SELECT, or it would use SQLite's
+// writing connection.
 func (s *Search) scopeSQL() string {
 	return `(WITH live AS MATERIALIZED (SELECT tenant, store, document, generation, revision, chunks, word_count FROM document_live
 				WHERE tenant = $1 AND store = $2 AND generation = ` + generationSQL + `),
-			readable AS MATERIALIZED (SELECT live.* FROM live JOIN document d ON d.tenant = live.tenant AND d.store = live.store AND d.id = live.document
-				WHERE ` + s.documentSQL() + `)
+			readable AS MATERIALIZED (SELECT * FROM live WHERE (SELECT ` + s.documentSQL() + `
+				FROM document d WHERE d.tenant = live.tenant AND d.store = live.store AND d.id = live.document))
 		SELECT * FROM readable) l`
 }
 

@@ -3,7 +3,6 @@ package retrieval
 import (
 	"context"
 	"sync"
-	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/document"
@@ -21,8 +20,9 @@ type Context struct {
 const (
 	defaultContextLimit  = 5
 	defaultContextLength = 1000
-	// contextTimeout bounds the search, which delays the turn.
-	contextTimeout = 15 * time.Second
+	// contextTimeout bounds the search, which delays the turn. Its parts have shorter bounds of their own, after which it
+	// goes on without them.
+	contextTimeout = CallTimeout
 )
 
 // Build returns a part of the system prompt with the passages that match the last message of the user, of all stores; ""

@@ -39,7 +39,7 @@ func TestFuse(t *testing.T) {
 		{"several wordings", []list{text("a b"), text("b c"), text("b d")}, 0, "b a c d"},
 	} {
 		var got []string
-		for _, x := range fuse(c.lists, c.threshold) {
+		for _, x := range fuse(c.lists, 1, c.threshold) {
 			got = append(got, x.ID)
 			if x.score <= 0 || x.score > 1 {
 				t.Errorf("%s: the score of %s is %v", c.name, x.ID, x.score)

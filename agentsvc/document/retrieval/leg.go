@@ -65,7 +65,7 @@ func (x *search) findChunks(ctx context.Context) ([]candidate, error) {
 			lists = append(lists, found)
 		}
 	}
-	return x.loadChunks(ctx, fuse(lists, x.options.Threshold))
+	return x.loadChunks(ctx, fuse(lists, x.options.VectorWeight, x.options.Threshold))
 }
 
 // searchText is the leg that searches by words.

@@ -16,6 +16,10 @@ import (
 	"stoa/agentsvc/llm"
 )
 
+// CallTimeout bounds a search with all its parts. It is longer than their own bounds together, after which the search goes
+// on without them.
+const CallTimeout = time.Minute
+
 // Bounds of the model calls of a search.
 const (
 	modelTimeout = 20 * time.Second

@@ -46,6 +46,9 @@ type Options struct {
 	// model of the vectors, Embedder.Model() if empty.
 	Embedder embedder.Embedder
 	Model    string
+	// VectorWeight is how much vectors count relative to words, 0 = 1. It is less for an embedder that knows nothing but
+	// words itself.
+	VectorWeight float64
 	// External has the vectors; nil: the platform's database has them. Collection returns the collection of a generation.
 	External   vectorstore.Store
 	Collection func(generation int64) string
@@ -95,6 +98,9 @@ func NewSearcher(o Options) *Searcher {
 	set(&o.TopK, 10, MaxLimit)
 	set(&o.RerankMaxResults, 20, MaxLimit)
 	set(&o.MultiQueryCount, 3, maxWordings)
+	if o.VectorWeight == 0 {
+		o.VectorWeight = 1
+	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}

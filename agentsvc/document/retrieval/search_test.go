@@ -21,11 +21,11 @@ import (
 // handbook are documents about different things.
 func handbook() []testDocument {
 	return []testDocument{
-		{id: "warranty.md", title: "Warranty", chunks: []string{"The warranty lasts two years from the day of purchase.", "Batteries are excluded from the warranty after six months."}, metadata: map[string]string{"lang": "en"}},
-		{id: "shipping.md", title: "Shipping", chunks: []string{"Parcels are shipped within three days.", "Shipping to islands takes a week longer."}},
-		{id: "returns.md", title: "Returns", chunks: []string{"Goods can be returned within thirty days of purchase."}, metadata: map[string]string{"lang": "en"}},
-		{id: "salaries.md", title: "Salaries", chunks: []string{"The salary of the board is a secret of ana."}, access: document.Access{Subjects: []string{"ana"}}},
-		{id: "board.md", title: "Board", chunks: []string{"Minutes of the board: the salary was raised."}, access: document.Access{Roles: []string{"director"}}},
+		{ID: "warranty.md", Title: "Warranty", Chunks: []string{"The warranty lasts two years from the day of purchase.", "Batteries are excluded from the warranty after six months."}, Metadata: map[string]string{"lang": "en"}},
+		{ID: "shipping.md", Title: "Shipping", Chunks: []string{"Parcels are shipped within three days.", "Shipping to islands takes a week longer."}},
+		{ID: "returns.md", Title: "Returns", Chunks: []string{"Goods can be returned within thirty days of purchase."}, Metadata: map[string]string{"lang": "en"}},
+		{ID: "salaries.md", Title: "Salaries", Chunks: []string{"The salary of the board is a secret of ana."}, Access: document.Access{Subjects: []string{"ana"}}},
+		{ID: "board.md", Title: "Board", Chunks: []string{"Minutes of the board: the salary was raised."}, Access: document.Access{Roles: []string{"director"}}},
 	}
 }
 
@@ -176,8 +176,8 @@ func TestExternal(t *testing.T) {
 	external := chromem.New(chromem.Options{})
 	docs := handbook()
 	for i := range 200 {
-		docs = append(docs, testDocument{id: "private-" + string(rune('a'+i%26)) + strings.Repeat("x", i/26), chunks: []string{"warranty warranty warranty"},
-			access: document.Access{Subjects: []string{"ana"}}})
+		docs = append(docs, testDocument{ID: "private-" + string(rune('a'+i%26)) + strings.Repeat("x", i/26), Chunks: []string{"warranty warranty warranty"},
+			Access: document.Access{Subjects: []string{"ana"}}})
 	}
 	s := newTestStore(t, dbtest.NewSQLite(t), newHashing(), external, docs...)
 	g, _, err := s.Search.Generations(t.Context(), "manual")
