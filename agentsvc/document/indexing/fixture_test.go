@@ -162,6 +162,9 @@ func (f *fixture) startIndexer(change ...func(*indexing.Options)) (stop func()) 
 	f.Helper()
 	o := indexing.Options{
 		DB: f.d, OpenApp: f.openApp, Bus: f.bus,
+		LoadConfigured: func(_ context.Context, app db.ID) (indexing.Configured, error) {
+			return indexing.Configured{Generation: 1, IsKept: true}, nil // setStore applies the configuration itself
+		},
 		CheckActive: func(_ context.Context, app db.ID) error {
 			f.mu.Lock()
 			defer f.mu.Unlock()

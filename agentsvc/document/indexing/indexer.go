@@ -38,10 +38,14 @@ const TopicPass = "index_pass"
 // errStopped is the cause with which a pass ends because the process drains or the app is not active any more.
 var errStopped = errors.New("the pass was stopped")
 
-// Options are the options of an [Indexer]. DB, OpenApp and CheckActive are required; a zero field of the others takes
-// the default named with it.
+// Options are the options of an [Indexer]. DB, LoadConfigured, OpenApp and CheckActive are required; a zero field of the
+// others takes the default named with it.
 type Options struct {
 	DB *db.DB
+	// LoadConfigured returns the document stores of an app's current configuration. It is called for each generation of an
+	// app by the process that finds the change. The error is [agentsvc.CodeNotFound] for an app that this process does not
+	// have; after any other error it is called again.
+	LoadConfigured func(ctx context.Context, tenant db.ID) (Configured, error)
 	// OpenApp returns an app. The error is [agentsvc.CodeNotFound] or [tenancy.ErrSuspended] for one that is not active.
 	OpenApp func(ctx context.Context, tenant db.ID) (*App, error)
 	// CheckActive returns an error of OpenApp for an app that is not active, and nil otherwise. It does not wait for a build.
@@ -133,6 +137,7 @@ func (x *Indexer) Run(ctx context.Context) error {
 			x.options.Log.WarnContext(ctx, "the indexing that the process before left waits for the end of its leases", "error", err)
 		}
 	}
+	work.Go(func() { x.syncApps(ctx) })
 	healthy := true
 	for {
 		if !x.takeSlot(ctx) {
