@@ -42,7 +42,7 @@ run: build ## build and serve examples/default.yaml on SQLite, with metrics
 	@exec bin/stoa serve --config examples/default.yaml $(ARGS)
 
 .PHONY: test
-test: build ## run every test with the race detector, with a private PostgreSQL, Redis, MCP servers, OpenID provider, browser, official clients and a generated one
+test: build ## run every test with the race detector, with a private PostgreSQL, Redis, MariaDB, MCP servers, OpenID provider, browser, official clients and a generated one, and Chroma
 	@.ci/needs gcc=gcc,libc6-dev bwrap=bubblewrap
 	@.ci/needs haproxy=haproxy || echo "ATTENTION: the rolling restarts behind a balancer are skipped" >&2
 	@.ci/needs prometheus=prometheus || echo "ATTENTION: the metrics are not held against a real Prometheus" >&2
@@ -52,8 +52,9 @@ test: build ## run every test with the race detector, with a private PostgreSQL,
 	browser=$$(.ci/browser) || echo "ATTENTION: the test with pages in a real browser is skipped" >&2; \
 	sdks=$$(.ci/client-sdks) || echo "ATTENTION: the tests with the official clients of OpenAI and MCP for JavaScript are skipped" >&2; \
 	api=$$(.ci/api-client) || echo "ATTENTION: the test with a client generated from the OpenAPI document is skipped" >&2; \
+	chroma=$$(.ci/vector-stores) || echo "ATTENTION: the test of the vector store against a real Chroma is skipped" >&2; \
 	CGO_ENABLED=1 .ci/progress go list -v -export -deps -test $(RACE) $(PKG) >/dev/null; \
-	STOA_TEST_MCP_SERVERS=$$servers STOA_TEST_OIDC_PROVIDER=$$provider STOA_TEST_A2A_SDK=$$client STOA_TEST_BROWSER=$$browser STOA_TEST_CLIENT_SDKS=$$sdks STOA_TEST_API_CLIENT=$$api .ci/with-services env CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 go test $(TESTFLAGS) $(RACE) -timeout 75m $(ARGS) $(PKG)
+	STOA_TEST_MCP_SERVERS=$$servers STOA_TEST_OIDC_PROVIDER=$$provider STOA_TEST_A2A_SDK=$$client STOA_TEST_BROWSER=$$browser STOA_TEST_CLIENT_SDKS=$$sdks STOA_TEST_API_CLIENT=$$api STOA_TEST_CHROMA=$$chroma .ci/with-services .ci/mariadb env CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 go test $(TESTFLAGS) $(RACE) -timeout 75m $(ARGS) $(PKG)
 
 .PHONY: faults
 faults: ## run the tests that break things on purpose (build tag faults)
@@ -61,6 +62,10 @@ faults: ## run the tests that break things on purpose (build tag faults)
 	if [[ -z $$packages ]]; then echo "no test carries the build tag faults: nothing was broken, nothing is proved" >&2; exit 1; fi; \
 	.ci/needs haproxy=haproxy || echo "ATTENTION: the rolling restarts behind a balancer are skipped" >&2; \
 	.ci/with-services go test -tags faults -count 1 -timeout 60m -v $(ARGS) $$packages | grep --line-buffered -vE '^=== (RUN|PAUSE|CONT|NAME)'
+
+.PHONY: weaviate
+weaviate: ## test the vector store against a real Weaviate, which is built once: some minutes
+	@program=$$(.ci/weaviate); STOA_TEST_WEAVIATE=$$program go test -count 1 -v -run TestRealStore $(ARGS) ./agentsvc/vectorstore/weaviate
 
 .PHONY: bench
 bench: build ## measure, with fsync on, and print the ratios

@@ -36,8 +36,9 @@ type Source struct {
 	// Path is the folder to read.
 	Path string `yaml:"path" only:"type=directory"`
 	// Include are patterns of files to read, relative to path: `*` stands for part of a name, `**` for any folders, `{a,b}`
-	// for one of several; a pattern without a slash fits in any folder. Without patterns, all files are read. Names that
-	// begin with a dot need a pattern that writes the dot, and `.git` is never read.
+	// for one of several; a pattern without a slash fits in any folder, and one that fits a folder fits all that is in
+	// it. Without patterns, all files are read. Names that begin with a dot need a pattern that writes the dot, and `.git`
+	// is never read.
 	Include []string `yaml:"include" only:"type=directory"`
 	// Exclude are patterns of files and folders to leave out, of what include fits.
 	Exclude []string `yaml:"exclude" only:"type=directory"`

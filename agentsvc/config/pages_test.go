@@ -25,6 +25,7 @@ var pages = []struct {
 	{"tools", map[string]reflect.Type{"tools.<name>": reflect.TypeFor[Tool]()}},
 	{"guardrails", map[string]reflect.Type{"guardrails.<name>": reflect.TypeFor[Guardrail]()}},
 	{"triggers", map[string]reflect.Type{"agents.<name>.trigger": reflect.TypeFor[Trigger]()}},
+	{"vector-stores", map[string]reflect.Type{"vector_stores.<name>": reflect.TypeFor[VectorStore]()}},
 	{"memory", map[string]reflect.Type{
 		"agents.<name>.context": reflect.TypeFor[Context](), "storage.memory": reflect.TypeFor[Memory](), "embedders.<name>": reflect.TypeFor[Embedder](),
 	}},

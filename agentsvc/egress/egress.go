@@ -61,6 +61,7 @@ type Client struct {
 	addressGuard  addressGuard    // decides about resolved addresses
 	dialer        *net.Dialer     // its Control function is addressGuard.checkDial
 	transport     *http.Transport // shared by all clients that this Client returns
+	tls           *tls.Config     // of the options; that of transport is changed by its first use
 	maxBytes      int64           // of a response's body
 	headerTimeout time.Duration
 	http          *http.Client // what HTTP returns
@@ -74,7 +75,7 @@ func New(opts Options) *Client {
 
 // newClient is New with the guard as an argument; tests replace it.
 func newClient(opts Options, g addressGuard) *Client {
-	c := &Client{addressGuard: g, maxBytes: orDefault(opts.MaxBytes, 64<<20), headerTimeout: orDefault(opts.HeaderTimeout, time.Minute), dialer: &net.Dialer{
+	c := &Client{addressGuard: g, tls: opts.TLS.Clone(), maxBytes: orDefault(opts.MaxBytes, 64<<20), headerTimeout: orDefault(opts.HeaderTimeout, time.Minute), dialer: &net.Dialer{
 		Timeout:  orDefault(opts.DialTimeout, 10*time.Second),
 		Resolver: opts.Resolver,
 		Control:  g.checkDial,
@@ -129,10 +130,10 @@ func (c *Client) DialContext(ctx context.Context, network, address string) (net.
 
 // TLS returns the TLS configuration for connections that a caller of [Client.DialContext] encrypts itself.
 func (c *Client) TLS() *tls.Config {
-	if c.transport.TLSClientConfig == nil {
+	if c.tls == nil {
 		return &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	return c.transport.TLSClientConfig.Clone()
+	return c.tls.Clone()
 }
 
 // CheckHost resolves host and connects to nothing. It returns a [*NotAllowedError] if none of its addresses is

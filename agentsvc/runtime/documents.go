@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,8 +12,12 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/document"
+	"stoa/agentsvc/document/chunk"
 	"stoa/agentsvc/document/corpus"
+	"stoa/agentsvc/document/extract"
+	"stoa/agentsvc/document/indexing"
 	"stoa/agentsvc/document/retrieval"
+	"stoa/agentsvc/vectorstore"
 	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 )
@@ -23,8 +28,10 @@ type Documents struct {
 	// Rows has the documents of the app, also those of stores that have left the configuration.
 	Rows   *corpus.Store
 	stores map[string]*DocumentStore
-	tenant db.ID
-	trail  *db.Handle
+	// openVectorStore is that of [indexing.App].
+	openVectorStore func(key string) (s vectorstore.Store, closeStore func() error, found bool)
+	tenant          db.ID
+	trail           *db.Handle
 }
 
 // DocumentStore is a document store as the configuration describes it.
@@ -41,6 +48,8 @@ type DocumentStore struct {
 	Searcher DocumentSearcher
 	// agentSearcher is what Searcher searches with, for the agents of the app.
 	agentSearcher *retrieval.Searcher
+	// indexed is what the store is indexed with. See indexing.go.
+	indexed *indexing.Store
 }
 
 // DocumentSearcher searches one document store. The model calls of a search are counted as usage of payer.
@@ -53,7 +62,7 @@ func (b *build) newDocuments(d *db.DB) *Documents {
 	all := &Documents{Rows: corpus.New(d, b.tenant.ID, corpus.Limits{}), stores: map[string]*DocumentStore{}, tenant: b.tenant.ID, trail: d.Tenant(b.tenant.ID)}
 	for name, c := range b.cfg.DocumentStores {
 		s := &DocumentStore{Name: name, Config: c, Embedder: b.cfg.Embedders[c.Embedder]}
-		s.Spec = corpus.StoreSpec{Name: name, Source: c.Source.Type, Recipe: newRecipe(c, s.Embedder), Revision: b.tenant.Revision}
+		s.Spec = corpus.StoreSpec{Name: name, Source: c.Source.Type, Recipe: newRecipe(c, s.Embedder), Revision: cmp.Or(b.tenant.ConfiguredAt, b.tenant.Revision)}
 		if s.Embedder != nil {
 			s.Spec.Embedder = s.Embedder.Provider + "/" + s.Embedder.Model
 		}
@@ -63,13 +72,14 @@ func (b *build) newDocuments(d *db.DB) *Documents {
 }
 
 // newRecipe returns what identifies how a store's chunks and vectors are made: a store with another recipe is indexed
-// again. The versions of extraction and chunking are added by the indexer's packages.
+// again, also by a version of Stoa that reads or divides documents otherwise.
 func newRecipe(c *config.DocumentStore, e *config.Embedder) string {
 	recipe := struct {
 		Chunking config.Chunking
 		Parsers  *config.MCPParsers
+		Versions []string
 		Vectors  []any
-	}{c.Chunking, c.MCPParsers, nil}
+	}{c.Chunking, c.MCPParsers, []string{extract.Version, chunk.Version}, nil}
 	if e != nil {
 		// Of the embedder only what changes its vectors: an address or a key that was replaced does not.
 		recipe.Vectors = []any{e.Provider, e.Model, e.Dimension, e.OutputDimension, e.InputType, e.Truncate, c.VectorStore, c.Collection}

@@ -149,6 +149,7 @@ func TestMemory(t *testing.T) {
 	embedders := fmt.Sprintf("\nembedders: {e: {provider: ollama, base_url: %q}}\n", vectors.URL)
 	for name, more := range map[string]string{
 		"keyword": "\nstorage: {memory: {backend: keyword}}",
+		"hashing": "\nembedders: {e: {provider: hashing}}\nstorage: {memory: {backend: vector, embedder: e}}",
 		"vector":  embedders + "storage: {memory: {backend: vector, embedder: e}}",
 		"folder":  embedders + fmt.Sprintf("storage: {memory: {backend: vector, embedder: e, vector_provider: {type: chromem, chromem: {persist_path: %q}}}}", folder),
 	} {

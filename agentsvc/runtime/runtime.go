@@ -32,6 +32,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/document/extract"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/memory"
@@ -95,6 +96,8 @@ type Host struct {
 	FolderGuard *grant.Guard
 	// Sandbox executes the programs of this host that agents run; nil means that no agent can run any.
 	Sandbox *sandbox.Host
+	// DocumentReader reads the files of document stores; nil means that this process indexes none.
+	DocumentReader *extract.Reader
 }
 
 // RunLimits bound the runs of all apps.
@@ -114,6 +117,9 @@ type Tenant struct {
 	Name string
 	// Revision is the number of the configuration, which tasks and runs record.
 	Revision int64
+	// ConfiguredAt takes the place of Revision for what outlives the process, in microseconds since 1970; 0 = Revision. It is
+	// set for the default app, whose revisions begin anew with each process.
+	ConfiguredAt int64
 	// DefaultApp is set for the operator's own app. Its paths are not confined to granted folders, and its MCP server
 	// programs run outside of the sandbox.
 	DefaultApp bool
@@ -193,6 +199,7 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*Runtime, error) {
 	databases.checkDatabaseFiles()
 	tools := &toolBuilder{hostAccess: host, traces: traces, pins: toolpin.New(h.DB, t.ID), vault: credentials}
 	tools.buildTools()
+	(&indexBuilder{databases, tools, h.DocumentReader}).buildIndexed(documents)
 	agentsOf := &agentBuilder{hostAccess: host, traces: traces, maxAnswerBytes: h.MaxAnswerBytes, sessions: durable.Sessions, models: models.models, guardrails: guardrails, tools: tools, documents: documents}
 	if used {
 		agentsOf.recall = memories

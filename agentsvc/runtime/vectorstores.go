@@ -35,7 +35,7 @@ func (a *hostAccess) newVectorStore(name string) (vectorstore.Store, error) {
 // of what the entry says, unless it is "".
 func (a *hostAccess) newVectorStoreWithCollection(name, collection string) (vectorstore.Store, error) {
 	c := a.cfg.VectorStores[name]
-	prefix := cmp.Or(collection, c.Collection, remote.DefaultPrefix)
+	prefix := collectionPrefix(c, collection)
 	key := [2]string{name, prefix}
 	if s := a.vectorStores[key]; s != nil {
 		return s, nil
@@ -49,12 +49,17 @@ func (a *hostAccess) newVectorStoreWithCollection(name, collection string) (vect
 	return s, nil
 }
 
+// collectionPrefix returns what the names of collections begin with; collection is that of a user, "" = what c says.
+func collectionPrefix(c *config.VectorStore, collection string) string {
+	return cmp.Or(collection, c.Collection, remote.DefaultPrefix)
+}
+
 // buildVectorStore builds a vector store whose collections' names begin with prefix. The folder of an app is named by
 // its id.
 func (a *hostAccess) buildVectorStore(c *config.VectorStore, prefix string) (vectorstore.Store, error) {
 	if newStore := vectorStoreBuilders[c.Type]; newStore != nil {
 		return newStore(remote.Options{
-			Host: c.Host, Port: c.Port, APIKey: c.APIKey, EnableTLS: c.EnableTLS, Prefix: prefix, Egress: a.egressClient,
+			Host: c.Host, Port: c.Port, APIKey: c.APIKey, EnableTLS: c.EnableTLS, Prefix: prefix, Tenant: string(a.tenant.ID), Egress: a.egressClient,
 		})
 	}
 	o := chromem.Options{Compress: c.Compress, Prefix: prefix}

@@ -27,6 +27,9 @@ type Generations struct {
 	Building int64 // 0 = none
 	// Changed means that the call has changed the row.
 	Changed bool
+	// Outdated means that the row is of a later revision than the spec, which therefore has changed nothing: its holder must
+	// not index by it.
+	Outdated bool
 }
 
 // Target returns the generation that documents are indexed in: the one being built, else the live one.
@@ -95,6 +98,7 @@ func (x *Index) isStoreCurrent(ctx context.Context, spec StoreSpec) (g Generatio
 			return err
 		}
 		isCurrent = s.matches(spec)
+		s.Outdated = spec.Revision < s.StoreSpec.Revision
 		return nil
 	}, storeColumns, x.tenant, spec.Name)
 	return s.Generations, isCurrent, err
@@ -119,6 +123,7 @@ func (t *tx) ensureStore(ctx context.Context, spec StoreSpec) (Generations, erro
 	case s.state != "":
 		return Generations{}, agentsvc.NewError(agentsvc.CodeState, "the documents of an earlier store named %s are being deleted: try again later", spec.Name)
 	case s.matches(spec):
+		s.Outdated = spec.Revision < s.StoreSpec.Revision
 		return s.Generations, nil
 	case s.Recipe == spec.Recipe && s.Embedder == spec.Embedder:
 		err = t.abandonGeneration(ctx, spec.Name, &s)

@@ -23,3 +23,9 @@ func TestDialogues(t *testing.T) {
 	t.Parallel()
 	surfacetest.RunDialogues(t, newRoutes)
 }
+
+// TestPage checks the examples of the documentation.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	surfacetest.CheckPage(t, "../../../docs/api/documents.md", newRoutes)
+}

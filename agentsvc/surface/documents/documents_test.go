@@ -184,6 +184,16 @@ func TestUploads(t *testing.T) {
 	if _, body := h.Do(t, http.MethodGet, manual+"/documents?prefix=a/b", dev, nil); !strings.Contains(body, `"id":"a/b/c"`) {
 		t.Errorf("no a/b/c in %s", body)
 	}
+	for given, want := range map[string]string{
+		"text/plain; charset=ISO-8859-1": "text/plain; charset=iso-8859-1", "text/plain; charset=utf-8": "text/plain", "application/octet-stream": "", "text/html; x=y": "text/html",
+	} {
+		var stored struct{ MediaType string }
+		decode(t, h.put(t, dev, "typed-"+strings.ReplaceAll(want, "/", ""), "x", http.StatusAccepted, "Content-Type", given), &stored)
+		if stored.MediaType != want {
+			t.Errorf("%s is stored as %q, want %q", given, stored.MediaType, want)
+		}
+	}
+	h.put(t, dev, "typed", "x", http.StatusBadRequest, "Content-Type", "text/")
 	// A key stands for the content and the headers that describe it.
 	key := []string{"Idempotency-Key", "k", "X-Document-Title", "one"}
 	first := h.put(t, dev, "keyed", "x", http.StatusAccepted, key...)

@@ -107,7 +107,7 @@ func readUpload(r *http.Request, id string) (u corpus.Upload, err error) {
 	if err != nil {
 		return u, err
 	}
-	u.MediaType, u.Body = kind, body
+	u.MediaType, u.Body = withCharset(kind, params), body
 	if kind == "multipart/form-data" {
 		if u.MediaType, u.Body, err = readForm(body, params["boundary"]); err != nil {
 			return u, err
@@ -179,6 +179,15 @@ func parseMediaType(field, given string) (kind string, params map[string]string,
 	return kind, params, nil
 }
 
+// withCharset returns a media type with its charset, if that is none that readers of text assume.
+func withCharset(kind string, params map[string]string) string {
+	charset := strings.ToLower(params["charset"])
+	if charset == "" || charset == "utf-8" || charset == "us-ascii" {
+		return kind
+	}
+	return mime.FormatMediaType(kind, map[string]string{"charset": charset})
+}
+
 // formField is the name of the part of a form that has the document.
 const formField = "file"
 
@@ -193,7 +202,8 @@ func readForm(body []byte, boundary string) (kind string, content []byte, err er
 	if err != nil || part.FormName() != formField {
 		return "", nil, malformed
 	}
-	if kind, _, err = parseMediaType("body", part.Header.Get("Content-Type")); err != nil {
+	kind, params, err := parseMediaType("body", part.Header.Get("Content-Type"))
+	if err != nil {
 		return "", nil, err
 	}
 	to := bytes.NewBuffer(make([]byte, 0, len(body)))
@@ -203,5 +213,5 @@ func readForm(body []byte, boundary string) (kind string, content []byte, err er
 	if _, err := form.NextRawPart(); !errors.Is(err, io.EOF) {
 		return "", nil, malformed
 	}
-	return kind, to.Bytes(), nil
+	return withCharset(kind, params), to.Bytes(), nil
 }

@@ -15,6 +15,8 @@ import (
 const (
 	store = "chroma"
 	port  = 8000
+	// maxResults is the largest number of documents that Chroma Cloud returns.
+	maxResults = 300
 )
 
 // backend implements [remote.Backend].
@@ -71,7 +73,7 @@ func New(o remote.Options) vectorstore.Store {
 	if o.APIKey != "" {
 		header.Set("x-chroma-token", o.APIKey)
 	}
-	return remote.NewStore(store, o.Prefix, &backend{client: remote.NewClient(store, o, port, header), hasKey: o.APIKey != ""})
+	return remote.NewStore(store, o, &backend{client: remote.NewClient(store, o, port, header), hasKey: o.APIKey != ""})
 }
 
 // collectionsPath returns the path of the database's collections. A key belongs to one tenant, which the server names,
@@ -136,7 +138,7 @@ func (b *backend) Find(ctx context.Context, collection string, ids []string) ([]
 // Search implements [remote.Backend]. The server answers with the distance, 1 - cosine.
 func (b *backend) Search(ctx context.Context, collection string, vector []float32, limit int) ([]vectorstore.Match, error) {
 	var out queryAnswer
-	if err := b.call(ctx, collection, "/query", query{[][]float32{vector}, limit, []string{"distances"}}, &out); err != nil {
+	if err := b.call(ctx, collection, "/query", query{[][]float32{vector}, min(limit, maxResults), []string{"distances"}}, &out); err != nil {
 		return nil, err
 	}
 	if len(out.IDs) != 1 || len(out.Distances) != 1 || len(out.IDs[0]) != len(out.Distances[0]) {

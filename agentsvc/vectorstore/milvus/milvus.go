@@ -85,7 +85,7 @@ func New(o remote.Options) vectorstore.Store {
 	if o.APIKey != "" {
 		header.Set("Authorization", "Bearer "+o.APIKey)
 	}
-	return remote.NewStore(store, o.Prefix, &backend{remote.NewClient(store, o, port, header)})
+	return remote.NewStore(store, o, &backend{remote.NewClient(store, o, port, header)})
 }
 
 // The codes of the API that mean something for a caller.

@@ -62,7 +62,7 @@ func New(o remote.Options) vectorstore.Store {
 	if o.APIKey != "" {
 		header.Set("Api-Key", o.APIKey)
 	}
-	return remote.NewStore(store, o.Prefix, &backend{remote.NewClient(store, o, port, header)})
+	return remote.NewStore(store, o, &backend{remote.NewClient(store, o, port, header)})
 }
 
 // CreateCollection implements [remote.Backend]. A namespace exists from its first vector on.

@@ -34,7 +34,7 @@ func New(o remote.Options) (vectorstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return remote.NewStore(store, o.Prefix, &backend{conn, qdrant.NewCollectionsClient(conn), qdrant.NewPointsClient(conn)}), nil
+	return remote.NewStore(store, o, &backend{conn, qdrant.NewCollectionsClient(conn), qdrant.NewPointsClient(conn)}), nil
 }
 
 // CreateCollection implements [remote.Backend]. The code for a collection that exists differs between versions of

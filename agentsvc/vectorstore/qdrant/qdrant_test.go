@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -14,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -50,17 +53,23 @@ type (
 
 // startServer starts a server and returns its address.
 func startServer(t *testing.T) string {
+	l := remotetest.Listen(t)
+	serve(t, l)
+	return l.Addr().String()
+}
+
+// serve serves on l until the end of the test.
+func serve(t *testing.T, l net.Listener, options ...grpc.ServerOption) {
 	s := &server{index: remotetest.NewIndex(), sizes: map[string]uint64{}}
-	g := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, in any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	g := grpc.NewServer(append(options, grpc.UnaryInterceptor(func(ctx context.Context, in any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		md, _ := metadata.FromIncomingContext(ctx)
 		if !slices.Equal(md.Get("api-key"), []string{remotetest.Key}) {
 			return nil, status.Error(codes.Unauthenticated, "an upstream text")
 		}
 		return next(ctx, in)
-	}))
+	}))...)
 	qdrant.RegisterCollectionsServer(g, collections{server: s})
 	qdrant.RegisterPointsServer(g, points{server: s})
-	l := remotetest.Listen(t)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -70,7 +79,6 @@ func startServer(t *testing.T) string {
 		g.Stop()
 		<-ended
 	})
-	return l.Addr().String()
 }
 
 // checkRequest returns the error for a collection that does not exist, a vector of another length, or a bad id.
@@ -214,5 +222,70 @@ func TestErrors(t *testing.T) {
 		"put documents: the vector store (qdrant) refused the API key: check api_key"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestTLS checks that a connection is encrypted with enable_tls, to a server whose certificate is trusted only.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	l := remotetest.Listen(t)
+	certificate, o := remotetest.NewTLSOptions(t, l.Addr().String())
+	serve(t, l, grpc.Creds(credentials.NewServerTLSFromCert(&certificate)))
+	plain, distrustful := remotetest.NewOptions(t, l.Addr().String()), remotetest.NewOptions(t, l.Addr().String())
+	distrustful.EnableTLS = true
+	for name, c := range map[string]struct {
+		options remote.Options
+		works   bool
+	}{"trusted": {o, true}, "not encrypted": {plain, false}, "not trusted": {distrustful, false}} {
+		s, err := newStore(c.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Search(t.Context(), "c", vectorstore.Query{Vector: []float32{1}, Limit: 1})
+		if (err == nil) != c.works {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestRecovery checks that a store finds its server again when that comes back.
+func TestRecovery(t *testing.T) {
+	t.Parallel()
+	l := remotetest.Listen(t)
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := newStore(remotetest.NewOptions(t, address))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	put := func() error {
+		return s.UpsertDocuments(t.Context(), "c", []vectorstore.Document{{ID: uuid.NewString(), Vector: []float32{1, 2}}})
+	}
+	err = put()
+	if _, unavailable := errors.AsType[*vectorstore.UnavailableError](err); !unavailable {
+		t.Fatal(err)
+	}
+	if l, err = net.Listen("tcp", address); err != nil {
+		t.Fatal(err)
+	}
+	serve(t, l)
+	deadline := time.Now().Add(30 * time.Second)
+	for err = put(); err != nil && time.Now().Before(deadline); err = put() {
+		if _, unavailable := errors.AsType[*vectorstore.UnavailableError](err); !unavailable {
+			break
+		}
+	}
+	if err != nil {
+		t.Error("the store does not find its server again:", err)
 	}
 }

@@ -50,6 +50,9 @@ type Options struct {
 	EnableTLS bool
 	// Prefix begins the names of collections: letters, digits and underscores, the first a letter; "" = DefaultPrefix.
 	Prefix string
+	// Tenant is the app. It is part of the hash in the name of each collection, so that apps which share a server cannot
+	// share a collection.
+	Tenant string
 	// Timeout bounds a request with all its retries, 0 = 30 s.
 	Timeout time.Duration
 	// Egress makes the connections.
@@ -88,20 +91,20 @@ var ErrNotFound = errors.New("the collection does not exist")
 
 // Store is a vectorstore.Store on another machine.
 type Store struct {
-	kind    string // its type, for errors
-	prefix  string
-	backend Backend
+	kind           string // its type, for errors
+	prefix, tenant string // of the options
+	backend        Backend
 }
 
-// NewStore returns the store of a type with a backend. prefix is that of [Options].
-func NewStore(kind, prefix string, b Backend) *Store {
-	return &Store{kind, cmp.Or(prefix, DefaultPrefix), b}
+// NewStore returns the store of a type with a backend. Of the options it uses Prefix and Tenant.
+func NewStore(kind string, o Options, b Backend) *Store {
+	return &Store{kind, cmp.Or(o.Prefix, DefaultPrefix), o.Tenant, b}
 }
 
-// collectionName returns the name of a collection in the store: the prefix, and a hash of prefix and name. It consists of
-// letters, digits and underscores and is short, so that all kinds of stores accept it.
+// collectionName returns the name of a collection in the store: the prefix, and a hash of prefix, tenant and name. It
+// consists of letters, digits and underscores and is short, so that all kinds of stores accept it.
 func (s *Store) collectionName(collection string) string {
-	sum := sha256.Sum256([]byte(s.prefix + "/" + collection))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", s.prefix, s.tenant, collection))
 	return forbidden.ReplaceAllString(s.prefix, "_") + "_" + hex.EncodeToString(sum[:16])
 }
 
@@ -171,7 +174,8 @@ func (s *Store) Search(ctx context.Context, collection string, q vectorstore.Que
 	if err != nil {
 		return nil, fmt.Errorf("search documents: %w", err)
 	}
-	matches = slices.DeleteFunc(matches, func(m vectorstore.Match) bool { return m.Score < q.MinScore })
+	// A score that is no number is not at least MinScore either.
+	matches = slices.DeleteFunc(matches, func(m vectorstore.Match) bool { return !(m.Score >= q.MinScore) })
 	slices.SortStableFunc(matches, func(a, b vectorstore.Match) int { return cmp.Compare(b.Score, a.Score) })
 	return matches[:min(limit, len(matches))], nil
 }

@@ -1,8 +1,12 @@
 package remote_test
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"log"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -108,7 +112,7 @@ func TestBatches(t *testing.T) {
 			docs[i].Vector = vector
 		}
 		b := &recordingBackend{}
-		if err := remote.NewStore("kind", "", b).UpsertDocuments(t.Context(), "c", docs); err != nil {
+		if err := remote.NewStore("kind", remote.Options{}, b).UpsertDocuments(t.Context(), "c", docs); err != nil {
 			t.Error(err)
 		}
 		if got := fmt.Sprint(b.batches); got != want {
@@ -131,9 +135,10 @@ func TestCollectionNames(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
 	for _, prefix := range []string{"", "acme", "ac/me", strings.Repeat("p", 30)} {
-		for _, collection := range []string{"", "a", "A", strings.Repeat("long/", 1000)} {
+		for i, collection := range []string{"", "a", "A", strings.Repeat("long/", 1000), "a"} {
+			tenant := fmt.Sprint("tenant", i/4)
 			b := &recordingBackend{}
-			if err := remote.NewStore("kind", prefix, b).DropCollection(t.Context(), collection); err != nil {
+			if err := remote.NewStore("kind", remote.Options{Prefix: prefix, Tenant: tenant}, b).DropCollection(t.Context(), collection); err != nil {
 				t.Error(err)
 			}
 			name := b.dropped
@@ -149,12 +154,15 @@ func TestCollectionNames(t *testing.T) {
 // limit or below the score is left out.
 func TestSearchBounds(t *testing.T) {
 	t.Parallel()
-	b := &recordingBackend{matches: []vectorstore.Match{{ID: "c", Score: 0.2}, {ID: "a", Score: 0.9}, {ID: "b", Score: 0.5}}}
-	got, err := remote.NewStore("kind", "", b).Search(t.Context(), "c", vectorstore.Query{Limit: 2, MinScore: 0.4})
-	if err != nil || fmt.Sprint(got) != "[{a 0.9} {b 0.5}]" || b.limit != 2 {
+	b := &recordingBackend{matches: []vectorstore.Match{{ID: "c", Score: 0.2}, {ID: "a", Score: 0.9}, {ID: "b", Score: 0.5}, {ID: "d", Score: float32(math.NaN())}}}
+	got, err := remote.NewStore("kind", remote.Options{}, b).Search(t.Context(), "c", vectorstore.Query{Limit: 4, MinScore: 0.4})
+	if err != nil || fmt.Sprint(got) != "[{a 0.9} {b 0.5}]" || b.limit != 4 {
 		t.Error(got, err, b.limit)
 	}
-	if _, err := remote.NewStore("kind", "", b).Search(t.Context(), "c", vectorstore.Query{Limit: 1 << 40}); err != nil || b.limit != remote.MaxMatches {
+	if got, err := remote.NewStore("kind", remote.Options{}, b).Search(t.Context(), "c", vectorstore.Query{Limit: 1}); err != nil || len(got) != 1 {
+		t.Error(got, err)
+	}
+	if _, err := remote.NewStore("kind", remote.Options{}, b).Search(t.Context(), "c", vectorstore.Query{Limit: 1 << 40}); err != nil || b.limit != remote.MaxMatches {
 		t.Error(err, b.limit)
 	}
 }
@@ -163,8 +171,30 @@ func TestSearchBounds(t *testing.T) {
 func TestForgottenCollection(t *testing.T) {
 	t.Parallel()
 	b := &recordingBackend{err: remote.ErrNotFound}
-	err := remote.NewStore("kind", "", b).UpsertDocuments(t.Context(), "c", make([]vectorstore.Document, 1))
+	err := remote.NewStore("kind", remote.Options{}, b).UpsertDocuments(t.Context(), "c", make([]vectorstore.Document, 1))
 	if _, ok := errors.AsType[*vectorstore.UnavailableError](err); !ok {
 		t.Error(err)
+	}
+}
+
+// TestTLS checks that requests are encrypted with EnableTLS, to a server whose certificate is trusted only.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	certificate, trusted := remotetest.NewTLSOptions(t, server.Listener.Addr().String())
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	plain, distrustful := remotetest.NewOptions(t, server.Listener.Addr().String()), remotetest.NewOptions(t, server.Listener.Addr().String())
+	distrustful.EnableTLS = true
+	for name, c := range map[string]struct {
+		options remote.Options
+		works   bool
+	}{"trusted": {trusted, true}, "not encrypted": {plain, false}, "not trusted": {distrustful, false}} {
+		err := remote.NewClient("kind", c.options, 1, http.Header{}).Call(t.Context(), http.MethodGet, "/", nil, nil)
+		if (err == nil) != c.works {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

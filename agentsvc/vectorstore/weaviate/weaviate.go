@@ -85,7 +85,7 @@ func New(o remote.Options) vectorstore.Store {
 	if o.APIKey != "" {
 		header.Set("Authorization", "Bearer "+o.APIKey)
 	}
-	return remote.NewStore(store, o.Prefix, &backend{remote.NewClient(store, o, port, header)})
+	return remote.NewStore(store, o, &backend{remote.NewClient(store, o, port, header)})
 }
 
 // className returns the name of a collection's class. The first letter of a class is a capital one.
@@ -176,14 +176,17 @@ func (b *backend) Search(ctx context.Context, collection string, vector []float3
 	return b.get(ctx, collection, fmt.Sprintf("limit:%d nearVector:{vector:%s}", limit, list))
 }
 
-// Delete implements [remote.Backend].
+// Delete implements [remote.Backend]. The server answers with status 500 for a class that does not exist.
 func (b *backend) Delete(ctx context.Context, collection string, ids []string) error {
+	if err := b.requireClass(ctx, collection); err != nil {
+		return err
+	}
 	var out deleteAnswer
 	err := b.client.Call(ctx, http.MethodDelete, "/v1/batch/objects", deleteRequest{match{className(collection), where{[]string{"id"}, "ContainsAny", ids}}}, &out)
 	if err == nil && out.Results.Failed > 0 {
 		err = remote.NewRefusedRequest(store, "an object was not deleted")
 	}
-	return b.explainRefusal(ctx, collection, err)
+	return err
 }
 
 // DropCollection implements [remote.Backend].

@@ -5,8 +5,11 @@ package remotetest
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strconv"
@@ -38,6 +41,18 @@ func newOptions(t testing.TB, address string, e egress.Options) remote.Options {
 	client := egress.New(e)
 	t.Cleanup(client.Close)
 	return remote.Options{Host: host, Port: port, APIKey: Key, Egress: client}
+}
+
+// NewTLSOptions returns a certificate for a server on this machine, and options for a store there that trust it.
+func NewTLSOptions(t testing.TB, address string) (tls.Certificate, remote.Options) {
+	t.Helper()
+	s := httptest.NewTLSServer(nil)
+	s.Close()
+	trusted := x509.NewCertPool()
+	trusted.AddCert(s.Certificate())
+	o := newOptions(t, address, egress.Options{PrivateNetwork: true, TLS: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}})
+	o.EnableTLS = true
+	return s.TLS.Certificates[0], o
 }
 
 // Listen returns a listener on a free port of this machine.
