@@ -3,6 +3,8 @@ package runtime
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 
 	"stoa/agentsvc"
@@ -43,7 +45,10 @@ func (b *searchBuilder) buildSearchers(all *Documents) {
 		s.Vectors, err = b.newDocumentVectors(s)
 		b.addProblem("document_stores."+s.Name, err)
 		if s.Vectors != nil {
+			// The model is a part of the recipe: that of an embedder without a vendor can change with the version of Stoa.
 			s.Spec.Embedder = s.Vectors.Embedder.Model()
+			sum := sha256.Sum256([]byte(s.Spec.Recipe + " " + s.Spec.Embedder))
+			s.Spec.Recipe = hex.EncodeToString(sum[:16])
 		}
 		s.agentSearcher = retrieval.NewSearcher(b.searchOptions(all.Rows.Search, s))
 		s.Searcher = payingSearcher{s.agentSearcher, b.meters}
