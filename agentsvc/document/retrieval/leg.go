@@ -122,19 +122,19 @@ func (x *search) searchVectors(ctx context.Context, texts, supposed []string) ([
 	return lists, nil
 }
 
-// errOtherModel reports that the searchable vectors were made by another model than the configured one.
-var errOtherModel = errors.New("the vectors in the store are of another model")
+// errNoVectors reports that the live generation was made with another embedder or vector store than the configured one.
+var errNoVectors = errors.New("the vectors of the store are being made anew")
 
-// checkGeneration returns errOtherModel while the store is being indexed for another model.
+// checkGeneration returns errNoVectors while the store is being indexed anew. It is called if no vector was found.
 func (x *search) checkGeneration(ctx context.Context) error {
-	_, model, err := x.options.Corpus.Generations(ctx, x.options.Store)
+	g, model, err := x.options.Corpus.Generations(ctx, x.options.Store)
 	switch {
 	case errors.Is(err, agentsvc.ErrNotFound):
 		return nil
 	case err != nil:
 		return &corpusError{err}
-	case model != x.options.Model:
-		return errOtherModel
+	case g.Building != 0 || model != x.options.Model:
+		return errNoVectors
 	}
 	return nil
 }
@@ -244,8 +244,8 @@ func (e *embedError) Unwrap() error { return e.err }
 func describeVectorFailure(err error) string {
 	var own *embedError
 	switch {
-	case errors.Is(err, errOtherModel):
-		return "the documents are being indexed for another embedder: they were searched by words only"
+	case errors.Is(err, errNoVectors):
+		return "the documents are being indexed anew: they were searched by words only"
 	case agentsvc.DetailOf[*agentsvc.ExhaustedBudget](err) != nil:
 		return "a budget does not cover the embedder: the documents were searched by words only"
 	case errors.As(err, &own):

@@ -113,7 +113,7 @@ func TestDegrade(t *testing.T) {
 		{"vector store", func(o *retrieval.Options) { o.External, o.Collection = brokenStore{}, collection }, document.Text,
 			"the vector store did not answer: the documents were searched by words only"},
 		{"another model", func(o *retrieval.Options) { o.Model = "other" }, document.Text,
-			"the documents are being indexed for another embedder: they were searched by words only"},
+			"the documents are being indexed anew: they were searched by words only"},
 		{"HyDE", func(o *retrieval.Options) { o.HyDE = fail(internal) }, document.Hybrid, "HyDE was left out: its model did not answer"},
 		{"HyDE's budget", func(o *retrieval.Options) { o.HyDE = fail(exhausted) }, document.Hybrid, "HyDE was left out: a budget does not cover it"},
 		{"HyDE's empty answer", func(o *retrieval.Options) { o.HyDE = answer(" ") }, document.Hybrid, "HyDE was left out: its model's answer is empty"},
