@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc/document"
 	"stoa/agentsvc/document/corpus"
 	"stoa/agentsvc/embedder"
+	"stoa/agentsvc/trail"
 	"stoa/agentsvc/vectorstore"
 	"stoa/agentsvc/words"
 )
@@ -69,7 +70,9 @@ func (x *search) findChunks(ctx context.Context) ([]candidate, error) {
 }
 
 // searchText is the leg that searches by words.
-func (x *search) searchText(ctx context.Context, text string) (list, error) {
+func (x *search) searchText(ctx context.Context, text string) (l list, err error) {
+	ctx, span := trail.StartSpan(ctx, "search documents by words")
+	defer func() { trail.EndSpan(span, err) }()
 	found, bounded, err := x.options.Corpus.MatchText(ctx, x.scope, words.ExtractQuestion(text), x.candidates())
 	if err != nil {
 		return list{}, &corpusError{err}
@@ -91,12 +94,13 @@ func newList(leg document.Mode, found []corpus.Match, limit int) list {
 
 // searchVectors is the leg that searches by vectors: of the wordings, and of supposed answers, which are embedded as
 // texts of documents.
-func (x *search) searchVectors(ctx context.Context, texts, supposed []string) ([]list, error) {
+func (x *search) searchVectors(ctx context.Context, texts, supposed []string) (lists []list, err error) {
+	ctx, span := trail.StartSpan(ctx, "search documents by vectors")
+	defer func() { trail.EndSpan(span, err) }()
 	vectors, err := x.embedTexts(ctx, texts, supposed)
 	if err != nil {
 		return nil, err
 	}
-	lists := make([]list, 0, len(vectors))
 	isEmpty := true
 	for _, v := range vectors {
 		var l list
@@ -141,7 +145,9 @@ func (x *search) checkGeneration(ctx context.Context) error {
 
 // embedTexts returns the vectors of the query's wordings and then of the supposed answers. Without the latter the search
 // goes on.
-func (x *search) embedTexts(ctx context.Context, texts, supposed []string) ([][]float32, error) {
+func (x *search) embedTexts(ctx context.Context, texts, supposed []string) (vectors [][]float32, err error) {
+	ctx, span := trail.StartSpan(ctx, "embed a query")
+	defer func() { trail.EndSpan(span, err) }()
 	ctx, cancel := context.WithTimeout(ctx, embedTimeout)
 	defer cancel()
 	payer := x.run.Payer()
@@ -155,7 +161,7 @@ func (x *search) embedTexts(ctx context.Context, texts, supposed []string) ([][]
 			}
 		})
 	}
-	vectors, err := x.options.Embedder.Embed(ctx, payer, embedder.Query, texts)
+	vectors, err = x.options.Embedder.Embed(ctx, payer, embedder.Query, texts)
 	group.Wait()
 	if err != nil {
 		return nil, &embedError{err}

@@ -27,6 +27,7 @@ import (
 	"stoa/agentsvc/document/corpus"
 	"stoa/agentsvc/embedder"
 	"stoa/agentsvc/llm"
+	"stoa/agentsvc/trail"
 	"stoa/agentsvc/vectorstore"
 )
 
@@ -112,7 +113,9 @@ func NewSearcher(o Options) *Searcher {
 
 // Search returns the passages that match q, best first. The run of scope pays for it. The error has
 // [agentsvc.CodeInvalid] if the query cannot be searched, and is the database's otherwise.
-func (s *Searcher) Search(ctx context.Context, scope agentsvc.RunScope, q document.Query) (document.Result, error) {
+func (s *Searcher) Search(ctx context.Context, scope agentsvc.RunScope, q document.Query) (result document.Result, err error) {
+	ctx, span := trail.StartSpan(ctx, "search documents")
+	defer func() { trail.EndSpan(span, err) }()
 	mode, note, err := s.checkQuery(&q)
 	if err != nil {
 		return document.Result{}, err
