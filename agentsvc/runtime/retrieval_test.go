@@ -18,8 +18,14 @@ import (
 	"stoa/agentsvc/embedder/hashing"
 	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/task"
+	"stoa/billing"
+	"stoa/billing/budget"
+	"stoa/billing/calendar"
+	"stoa/tenancy"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/signal"
 )
 
 // manual are documents for agents.
@@ -193,5 +199,55 @@ agents:
 	found, err := s.Searcher.Search(context.Background(), agentsvc.Payer{Owner: ana}, document.Query{Text: "How long is the warranty?", Limit: 1, Reader: document.Reader{Owner: ana}})
 	if err != nil || found.Mode != document.Hybrid || found.Degraded != "" || len(found.Passages) != 1 || found.Passages[0].Document != "warranty.md" {
 		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// TestSearchUsage checks that the model calls of a search outside of a run are usage of its caller, and that a budget that
+// does not cover them leaves them out.
+func TestSearchUsage(t *testing.T) {
+	t.Parallel()
+	const src = `
+llms:
+  order: {provider: scripted, script: [{then: [{say: "2, 1", usage: {input_tokens: 30, output_tokens: 3}}]}]}
+document_stores:
+  manual: {source: {type: upload}, search: {enable_rerank: true, rerank_llm: order}}
+agents:
+  helper: {llm: order, document_stores: [manual]}
+`
+	for _, isCovered := range []bool{true, false} {
+		d := dbtest.NewSQLite(t)
+		books, err := billing.Open(t.Context(), d, signal.New(nil, nil), billing.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !isCovered {
+			small := budget.Budget{Name: "small", Unit: budget.InTokens, Amount: 1, Window: calendar.Total, Hard: true}
+			if _, err := books.Budgets.AddBudget(t.Context(), audit.Actor{Name: "admin"}, tenancy.App{}, small); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := newAppWith(t, d, mustParse(t, src, config.Options{}), runtime.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.DiscardHandler), func(h *runtime.Dependencies) { h.Billing = books })
+		s, err := a.Documents().Store("manual")
+		if err != nil {
+			t.Fatal(err)
+		}
+		corpustest.Indexer{DB: d, Tenant: "acme", Spec: s.Spec}.Index(t, manual...)
+		found, err := s.Searcher.Search(t.Context(), agentsvc.Payer{Owner: ana}, document.Query{Text: "purchase", Reader: document.Reader{Owner: ana}})
+		if err != nil || len(found.Passages) != 2 {
+			t.Fatalf("%+v, %v", found, err)
+		}
+		var rows, tokens int64
+		var b db.Batch
+		b.Query(func(r db.Row) error { return r.Scan(&rows, &tokens) },
+			`SELECT COUNT(*), COALESCE(SUM(input_tokens + output_tokens), 0) FROM usage WHERE kind = 'model' AND owner_sub = 'ana' AND task = ''`)
+		if err := d.Platform().Do(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		if isCovered && (found.Degraded != "" || found.Passages[0].Scores.Rerank == nil || rows != 1 || tokens == 0) {
+			t.Errorf("%q, %d rows with %d tokens, %+v", found.Degraded, rows, tokens, found.Passages)
+		}
+		if !isCovered && (found.Degraded != "reranking was left out: a budget does not cover it" || rows != 0) {
+			t.Errorf("without a budget: %q, %d rows", found.Degraded, rows)
+		}
 	}
 }

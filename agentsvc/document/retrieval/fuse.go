@@ -31,13 +31,13 @@ type candidate struct {
 	scores document.Scores
 }
 
-// fuse merges the lists by reciprocal rank and returns the chunks, best first. Lists of vectors count vectorWeight. A chunk that vectors have scored below
-// threshold is left out. One that only words have found is left out as well if the vectors would have listed it with a
-// score of at least threshold: an exact list that ends below it, or is not full, has them all.
+// fuse merges the lists by reciprocal rank and returns the chunks, best first. Lists of vectors count vectorWeight. A chunk
+// that vectors have scored below threshold is left out. One that only words have found is left out as well if the vectors
+// would have listed it with a score of at least threshold: an exact list that ends below it, or is not full, has them all.
 func fuse(lists []list, vectorWeight, threshold float64) []candidate {
 	most := 0.0
 	byID := map[string]*candidate{}
-	floor, hasVectors := -1.0, false
+	lowest, hasVectors := -1.0, false
 	for _, l := range lists {
 		listWeight := 1.0
 		if l.leg == document.Vector {
@@ -66,13 +66,13 @@ func fuse(lists []list, vectorWeight, threshold float64) []candidate {
 		if l.leg == document.Vector {
 			hasVectors = true
 			if n := len(l.hits); l.isFull && n > 0 {
-				floor = max(floor, l.hits[n-1].score)
+				lowest = max(lowest, l.hits[n-1].score)
 			}
 		}
 	}
 	var fused []candidate
 	for _, c := range byID {
-		unlisted := floor // the most that the vectors of an unlisted chunk can score
+		unlisted := lowest // the most that the vectors of an unlisted chunk can score
 		if c.scores.Vector != nil {
 			unlisted = *c.scores.Vector
 		}
