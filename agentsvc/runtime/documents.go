@@ -32,6 +32,8 @@ type Documents struct {
 	openVectorStore func(key string) (s vectorstore.Store, closeStore func() error, found bool)
 	tenant          db.ID
 	trail           *db.Handle
+	// onChanged is [Dependencies].OnDocumentsChanged.
+	onChanged func(tenant db.ID)
 }
 
 // DocumentStore is a document store as the configuration describes it.
@@ -57,9 +59,10 @@ type DocumentSearcher interface {
 	Search(ctx context.Context, payer agentsvc.Payer, q document.Query) (document.Result, error)
 }
 
-// newDocuments returns the document stores of the configuration, whose rows are in d.
-func (b *build) newDocuments(d *db.DB) *Documents {
-	all := &Documents{Rows: corpus.New(d, b.tenant.ID, corpus.Limits{}), stores: map[string]*DocumentStore{}, tenant: b.tenant.ID, trail: d.Tenant(b.tenant.ID)}
+// newDocuments returns the document stores of the configuration, whose rows are in the durable database.
+func (b *build) newDocuments(h Dependencies) *Documents {
+	d := h.DB
+	all := &Documents{Rows: corpus.New(d, b.tenant.ID, corpus.Limits{}), stores: map[string]*DocumentStore{}, tenant: b.tenant.ID, trail: d.Tenant(b.tenant.ID), onChanged: h.OnDocumentsChanged}
 	for name, c := range b.cfg.DocumentStores {
 		s := &DocumentStore{Name: name, Config: c, Embedder: b.cfg.Embedders[c.Embedder]}
 		s.Spec = corpus.StoreSpec{Name: name, Source: c.Source.Type, Recipe: newRecipe(c, s.Embedder), Revision: cmp.Or(b.tenant.ConfiguredAt, b.tenant.Revision)}
@@ -110,6 +113,13 @@ func (d *Documents) Stores() []*DocumentStore {
 func (d *Documents) Ensure(ctx context.Context, s *DocumentStore) error {
 	_, err := d.Rows.Index.EnsureStore(ctx, s.Spec)
 	return err
+}
+
+// NotifyChanged wakes the indexer after a change that waits for it: it would find it by itself some seconds later.
+func (d *Documents) NotifyChanged() {
+	if d.onChanged != nil {
+		d.onChanged(d.tenant)
+	}
 }
 
 // Record adds an entry about a change of the app's documents to the audit trail.

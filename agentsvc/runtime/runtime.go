@@ -78,6 +78,8 @@ type Dependencies struct {
 	RateCounts *ratelimit.Backends
 	// OnFinding is called for each finding of a guardrail, with the name of the app; it may be nil.
 	OnFinding func(ctx context.Context, app string, f guardrail.Finding)
+	// OnDocumentsChanged is called after a change of documents that waits for the indexer; it may be nil.
+	OnDocumentsChanged func(tenant db.ID)
 	// Instrumentation receives what agents do, for traces and metrics.
 	Instrumentation Instrumentation
 	Log             *slog.Logger
@@ -190,7 +192,7 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*Runtime, error) {
 		}
 	}
 	memories, used := (&memoryBuilder{host, meters}).newMemory(memory.New(h.DB, t.ID))
-	documents := b.newDocuments(h.DB)
+	documents := b.newDocuments(h)
 	limits := databases.newRateLimits(h)
 	models := &modelBuilder{hostAccess: host, meters: meters, traces: traces}
 	models.buildModels()

@@ -209,8 +209,8 @@ func TestDocumentMistakes(t *testing.T) {
 	}
 }
 
-// TestCitations checks that the passages that an answer cites are shown below it, and metadata of other agents is not.
-func TestCitations(t *testing.T) {
+// TestCitationLines checks that the passages that an answer cites are shown below it, and metadata of other agents is not.
+func TestCitationLines(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, metadata, want string }{
 		{"cited", `{"citations": [{"n": 1, "store": "manual", "document": "handbook.pdf", "page": 12, "heading": "Warranty", "quote": "q"}, {"n": 3, "document": "a\nb", "url": "https://x.test/a"}]}`,

@@ -39,3 +39,36 @@ func (x *Index) SaveConfigured(ctx context.Context, generation int64) error {
 	}
 	return nil
 }
+
+// RequestListing is [Index.RequestPass] for a pass that begins with a listing of the source, whatever was listed before.
+// A pass that runs is followed by one without a listing.
+func (x *Index) RequestListing(ctx context.Context, store string) error {
+	var b db.Batch
+	b.Exec(nil, `UPDATE index_pass SET cursor = '' WHERE tenant = $1 AND store = $2`, x.tenant, store)
+	if err := x.h.Do(ctx, &b); err != nil {
+		return fmt.Errorf("request a listing: %w", err)
+	}
+	return x.RequestPass(ctx, store)
+}
+
+// EndPasses is for an app that is being deleted: whoever holds a pass over one of its stores can write nothing more, and no
+// further pass is claimed.
+func (x *Index) EndPasses(ctx context.Context) error {
+	var b db.Batch
+	b.Exec(nil, `DELETE FROM index_pass WHERE tenant = $1`, x.tenant)
+	if err := x.h.Do(ctx, &b); err != nil {
+		return fmt.Errorf("end the indexing of an app: %w", err)
+	}
+	return nil
+}
+
+// ListCollections returns the collections in external vector stores that have vectors of the tenant.
+func (x *Index) ListCollections(ctx context.Context) (all []string, err error) {
+	err = x.read(ctx, "list collections of vectors", func(r db.Row) error {
+		var name string
+		err := r.Scan(&name)
+		all = append(all, name)
+		return err
+	}, `SELECT collection FROM document_live WHERE tenant = $1 AND collection <> '' UNION SELECT collection FROM removed_chunk WHERE tenant = $1 ORDER BY 1`, x.tenant)
+	return all, err
+}

@@ -377,7 +377,9 @@ func TestOutdatedRuntime(t *testing.T) {
 	t.Parallel()
 	f.setStore(acme, newStore(2))
 	f.mu.Lock()
-	f.stores[acme] = map[string]*indexing.Store{manual: newStore(1)}
+	old := newStore(1)
+	old.Spec.Recipe = "before"
+	f.stores[acme] = map[string]*indexing.Store{manual: old}
 	f.mu.Unlock()
 	f.put(acme, "a", "text")
 	f.startIndexer()

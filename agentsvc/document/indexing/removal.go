@@ -70,3 +70,28 @@ func deleteVectors(ctx context.Context, s vectorstore.Store, collection string, 
 	}
 	return s.DeleteDocuments(ctx, collection, ids)
 }
+
+// DropCollections removes all vectors of an app in external vector stores, for an app that is being deleted. Nothing is
+// indexed any more from its beginning on. It returns the collections that stay because their vector store has left the
+// configuration.
+func DropCollections(ctx context.Context, app *App) (left []string, err error) {
+	index := app.Rows.Index
+	if err := index.EndPasses(ctx); err != nil {
+		return nil, err
+	}
+	all, err := index.ListCollections(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, note := range all {
+		name, collection := parseCollectionNote(note)
+		vectors, closeStore, found := app.OpenVectorStore(name)
+		if !found {
+			left = append(left, note)
+			continue
+		}
+		errs = append(errs, vectors.DropCollection(ctx, collection), closeStore())
+	}
+	return left, errors.Join(errs...)
+}

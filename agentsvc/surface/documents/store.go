@@ -50,7 +50,7 @@ func handleReindex(w http.ResponseWriter, r *http.Request) error {
 		if confirmed {
 			return c.stores.Rows.Documents.AllowRemoval(r.Context(), c.store.Name)
 		}
-		return c.stores.Rows.Index.RequestPass(r.Context(), c.store.Name)
+		return c.stores.Rows.Index.RequestListing(r.Context(), c.store.Name)
 	})
 	if err != nil {
 		return err
@@ -99,16 +99,19 @@ func newStatus(s *runtime.DocumentStore) document.StoreStatus {
 	return status
 }
 
-// withStore calls do, and once more with the rows of the store if the indexer has not created them yet.
+// withStore calls do, and once more with the rows of the store if the indexer has not created them yet. Then it wakes the
+// indexer.
 func (c call) withStore(ctx context.Context, do func() error) error {
 	err := do()
-	if !errors.Is(err, agentsvc.CodeNotFound) {
-		return err
+	if errors.Is(err, agentsvc.CodeNotFound) {
+		if err = c.stores.Ensure(ctx, c.store); err == nil {
+			err = do()
+		}
 	}
-	if err := c.stores.Ensure(ctx, c.store); err != nil {
-		return err
+	if err == nil {
+		c.stores.NotifyChanged()
 	}
-	return do()
+	return err
 }
 
 // record adds an entry about what the caller has done to the audit trail.
