@@ -20,8 +20,16 @@ const (
 	maxIdentifierBytes = 128
 )
 
-// checkRules warns where watch has no effect.
+// checkRules checks that a search by vectors has an embedder, and warns where watch has no effect.
 func (sto *DocumentStore) checkRules(c *validation, s document.Location) {
+	if sto.Embedder == "" && !c.doc.HasValue(s.Value, "embedder") {
+		if sto.Search.EnableHyDE {
+			c.addProblem(s.Child("search").Child("enable_hyde"), "needs an embedder: the answer that a model makes up is searched for by its vector")
+		}
+		if sto.Search.Threshold > 0 {
+			c.addProblem(s.Child("search").Child("threshold"), "needs an embedder: it compares vectors")
+		}
+	}
 	if sto.Watch && sto.Source != nil && sto.Source.Type != "directory" && sto.Source.Type != "" {
 		c.addWarning(s.Child("watch"), "has an effect for sources of type directory only: what is uploaded is indexed at once, other sources are listed again from time to time")
 	}

@@ -111,6 +111,9 @@ func ExtractQuestion(question string) []string {
 	return found[:min(len(found), maxQuestionWords)]
 }
 
+// IsCommon reports whether a word that [List] returned is one that nearly every text has.
+func IsCommon(word string) bool { return commonWords[word] }
+
 // commonWords are English words that nearly every text has, in the form that Extract returns.
 var commonWords = func() map[string]bool {
 	set := map[string]bool{}

@@ -39,6 +39,7 @@ type commands struct {
 	Call     callCmd     `cmd:"" help:"Send an agent a message and print its answer as it comes."`
 	Chat     chatCmd     `cmd:"" help:"Talk with an agent: one conversation, a message a line."`
 	Task     taskCmd     `cmd:"" help:"List, show and cancel tasks, and decide on the tool calls that they wait with."`
+	Docs     docsCmd     `cmd:"" help:"Upload, list, search and delete the documents that agents answer from."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 

@@ -162,3 +162,10 @@ CREATE TABLE IF NOT EXISTS index_pass (
 );
 CREATE INDEX IF NOT EXISTS index_pass_due ON index_pass (due_at);
 SELECT stoa_protect_tenant('index_pass');
+
+-- The generation of each app at which its document stores were adapted to its configuration.
+CREATE TABLE IF NOT EXISTS index_app (
+    tenant     TEXT   PRIMARY KEY,
+    generation BIGINT NOT NULL
+);
+SELECT stoa_protect_tenant('index_app');

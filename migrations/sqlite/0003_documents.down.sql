@@ -1,4 +1,5 @@
 -- Removes document stores with all documents.
+DROP TABLE IF EXISTS index_app;
 DROP TABLE IF EXISTS index_pass;
 DROP TABLE IF EXISTS removed_chunk;
 DROP TABLE IF EXISTS chunk_vector;

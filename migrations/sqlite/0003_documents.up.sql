@@ -157,3 +157,9 @@ CREATE TABLE IF NOT EXISTS index_pass (
     PRIMARY KEY (tenant, store)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS index_pass_due ON index_pass (due_at);
+
+-- The generation of each app at which its document stores were adapted to its configuration.
+CREATE TABLE IF NOT EXISTS index_app (
+    tenant     TEXT   PRIMARY KEY,
+    generation BIGINT NOT NULL
+) WITHOUT ROWID;

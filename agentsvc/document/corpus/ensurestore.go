@@ -27,6 +27,9 @@ type Generations struct {
 	Building int64 // 0 = none
 	// Changed means that the call has changed the row.
 	Changed bool
+	// Outdated means that the row is of a later revision than the spec, and of another recipe. The spec has changed nothing,
+	// and its holder must not index by it.
+	Outdated bool
 }
 
 // Target returns the generation that documents are indexed in: the one being built, else the live one.
@@ -87,6 +90,15 @@ func (s *storeRow) matches(spec StoreSpec) bool {
 	return s.Recipe == spec.Recipe && s.Embedder == spec.Embedder
 }
 
+// isNewerThan reports whether the row is of a later revision than spec and of another recipe.
+func (s *storeRow) isNewerThan(spec StoreSpec) bool {
+	recipe, embedder := s.Recipe, s.StoreSpec.Embedder
+	if s.Building != 0 {
+		recipe, embedder = s.buildingRecipe, s.buildingEmbedder
+	}
+	return spec.Revision < s.Revision && (recipe != spec.Recipe || embedder != spec.Embedder)
+}
+
 // isStoreCurrent reports whether the store exists and needs no change. It is the usual case, and locks nothing.
 func (x *Index) isStoreCurrent(ctx context.Context, spec StoreSpec) (g Generations, isCurrent bool, err error) {
 	var s storeRow
@@ -95,6 +107,7 @@ func (x *Index) isStoreCurrent(ctx context.Context, spec StoreSpec) (g Generatio
 			return err
 		}
 		isCurrent = s.matches(spec)
+		s.Outdated = s.isNewerThan(spec)
 		return nil
 	}, storeColumns, x.tenant, spec.Name)
 	return s.Generations, isCurrent, err
@@ -119,6 +132,7 @@ func (t *tx) ensureStore(ctx context.Context, spec StoreSpec) (Generations, erro
 	case s.state != "":
 		return Generations{}, agentsvc.NewError(agentsvc.CodeState, "the documents of an earlier store named %s are being deleted: try again later", spec.Name)
 	case s.matches(spec):
+		s.Outdated = s.isNewerThan(spec)
 		return s.Generations, nil
 	case s.Recipe == spec.Recipe && s.Embedder == spec.Embedder:
 		err = t.abandonGeneration(ctx, spec.Name, &s)

@@ -17,6 +17,7 @@ import (
 	"stoa/agentsvc/surface/a2a"
 	"stoa/agentsvc/surface/admin"
 	"stoa/agentsvc/surface/billingapi"
+	"stoa/agentsvc/surface/documents"
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/mcp"
@@ -129,6 +130,7 @@ func (s *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
 		openai.Routes(openai.Options{}),
 		mcp.Routes(mcp.Options{}),
 		tenantapi.Routes(s.Apps),
+		documents.Routes(),
 		admin.Routes(admin.Options{Apps: s.Apps, Issuer: s.identity.issuer, Keys: s.identity.apiKeys, DB: s.Storage.DB, InMemoryDB: s.Dependencies.InMemory.DB, DeadLetters: s.Execution.deadLetters, RestartKeys: s.DefaultApp.keysAwaitingRestart}),
 		billingapi.Routes(billingapi.Options{Apps: s.Apps, Keys: s.identity.apiKeys, Billing: s.Dependencies.Billing}),
 		webhook.Routes(deliveries),
