@@ -516,6 +516,12 @@ func (ts *testServer) addDocument(t *testing.T, app string) (id string) {
 	if status, body := ts.sendRequest(t, req); status != http.StatusAccepted {
 		t.Fatal(status, body)
 	}
+	// Its indexing would change the rows that are guarded.
+	waitWithin(t, 20*time.Second, "the document is indexed", func() bool {
+		var d struct{ State string }
+		ts.requireStatus(t, http.StatusOK, &d, "GET", "/v1/document-stores/manual/documents/"+id, developer, nil)
+		return d.State == "indexed"
+	})
 	return id
 }
 
