@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -29,6 +30,8 @@ const (
 	// maxProbes is how many documents are tried while the embedder or the vector store has not answered for any, and how
 	// many failures in a row hold a pass.
 	maxProbes = 3
+	// provenHolds is how many passes in a row must have been held before the last document of a store is to blame.
+	provenHolds = 5
 	// memoryFactor is the estimated memory of a document at work for each byte of it: its text, chunks and vectors.
 	memoryFactor = 8
 	// unknownBytes is assumed as the size of a document that its source does not name.
@@ -61,6 +64,9 @@ func (r *passRun) workDocuments(ctx context.Context) error {
 			break
 		}
 		after = batch[len(batch)-1].ID
+		if r.pass.Attempts > 0 { // so that the same documents are not tried first each time
+			rand.Shuffle(len(batch), func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
+		}
 		if err := r.workBatch(ctx, batch); err != nil {
 			return err
 		}
@@ -71,32 +77,24 @@ func (r *passRun) workDocuments(ctx context.Context) error {
 	return r.settleSuspects(ctx)
 }
 
-// settleSuspects returns why the pass is held. Documents that were to blame once already, because others were indexed at
-// the time, are to blame again if nothing else is left that could prove it: otherwise the last document of a store would
-// be tried for ever.
+// settleSuspects returns why the pass is held. A document that was to blame once already, because others were indexed at
+// the time, is to blame again if it is the last one, so that nothing is left that could prove it, and several passes were
+// held in a row: otherwise the last document of a store would be tried for ever.
 func (r *passRun) settleSuspects(ctx context.Context) error {
-	err := r.heldError()
-	r.mu.Lock()
-	blamed := r.suspects
-	for _, s := range blamed {
+	if err := r.heldError(); err == nil || r.isHeld() || r.pass.Attempts < provenHolds {
+		return err
+	}
+	for _, s := range r.suspects {
 		if s.document.Attempts == 0 {
-			blamed = nil
-			break
+			return s.failure.err
 		}
 	}
-	if r.hold != nil && r.hold.consequence == holdsPass {
-		blamed = nil
-	}
-	r.mu.Unlock()
-	for _, s := range blamed {
+	for _, s := range r.suspects {
 		if err := r.failDocument(ctx, s.document, s.failure); err != nil {
 			return err
 		}
 	}
-	if len(blamed) > 0 {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // heldError returns the reason why the pass is held, nil if it is not.
