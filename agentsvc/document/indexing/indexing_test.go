@@ -307,11 +307,11 @@ func TestChangedEmbedder(t *testing.T) {
 		}
 		f.startIndexer()
 		f.waitIndexed(acme, 10)
-		hold := make(chan struct{})
+		goOn := make(chan struct{})
 		var held atomic.Int64
 		second.setHook(func([]string) ([][]float32, error) {
 			if held.Add(1) == 4 {
-				<-hold
+				<-goOn
 			}
 			return nil, nil
 		})
@@ -323,7 +323,7 @@ func TestChangedEmbedder(t *testing.T) {
 		if s := f.status(acme); s.Generation != 1 || s.Embedder != "first" {
 			f.Errorf("the half built generation is in use: %+v", s)
 		}
-		close(hold)
+		close(goOn)
 		f.waitFor("the new generation is in use", func() bool { s := f.status(acme); return s.Generation == 2 && s.Embedder == "second" })
 		f.makeRemovalsDue(acme)
 		if n := len(f.search(acme, "common")); n != 10 {
