@@ -148,7 +148,7 @@ var dependencyRules = map[string][]string{
 	"github.com/ulule/limiter/v3":           {"ratelimit"},
 	"github.com/xuri/excelize/v2":           {"agentsvc/document/extract"},
 	"github.com/yuin/goldmark":              {"agentsvc/document/extract"},
-	"go.opentelemetry.io/otel":              {"agentsvc/trail", "tenancy/db", "agentsvc/surface", "agentsvc/runtime", "cmd/stoa/server/..."},
+	"go.opentelemetry.io/otel":              {"agentsvc/trail", "agentsvc/document/indexing", "tenancy/db", "agentsvc/surface", "agentsvc/runtime", "cmd/stoa/server/..."},
 	"go.opentelemetry.io/contrib":           {"cmd/stoa/server/otlp"},
 	"go.opentelemetry.io/otel/sdk":          {"cmd/stoa/server/metrics", "cmd/stoa/server/otlp", "*(test)"},
 	"go.opentelemetry.io/proto/otlp":        {"cmd/stoa(test)"},

@@ -51,8 +51,8 @@ func (x *Index) RequestListing(ctx context.Context, store string) error {
 	return x.RequestPass(ctx, store)
 }
 
-// EndPasses is for an app that is being deleted: whoever holds a pass over one of its stores can write nothing more, and no
-// further pass is claimed.
+// EndPasses is for an app that is being deleted: a process that has a pass over one of its stores can write nothing more, and
+// no further pass is claimed.
 func (x *Index) EndPasses(ctx context.Context) error {
 	var b db.Batch
 	b.Exec(nil, `DELETE FROM index_pass WHERE tenant = $1`, x.tenant)

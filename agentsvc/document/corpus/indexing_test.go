@@ -354,7 +354,7 @@ func TestGenerations(t *testing.T) {
 		checkDiff(t, "another recipe", corpus.Generations{Live: 1, Building: 2, Changed: true}, f.ensureStore(t, "upload", "r2"))
 		checkDiff(t, "again", corpus.Generations{Live: 1, Building: 2}, f.ensureStore(t, "upload", "r2"))
 		g, err := f.Index.EnsureStore(ctx, corpus.StoreSpec{Name: "manual", Source: "upload", Recipe: "r0", Embedder: model, Revision: -1})
-		checkDiff(t, "an earlier revision of the configuration", corpus.Generations{Live: 1, Building: 2}, g)
+		checkDiff(t, "an earlier revision of the configuration", corpus.Generations{Live: 1, Building: 2, Outdated: true}, g)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -29,6 +30,8 @@ const (
 	// maxProbes is how many documents are tried while the embedder or the vector store has not answered for any, and how
 	// many failures in a row hold a pass.
 	maxProbes = 3
+	// provenHolds is how many passes in a row must have been held before the last document of a store is to blame.
+	provenHolds = 5
 	// memoryFactor is the estimated memory of a document at work for each byte of it: its text, chunks and vectors.
 	memoryFactor = 8
 	// unknownBytes is assumed as the size of a document that its source does not name.
@@ -41,6 +44,9 @@ type suspect struct {
 	failure  failure
 }
 
+// documentWorker is the part of a pass that indexes documents.
+type documentWorker struct{ *passRun }
+
 // startSpan starts a span below that of the pass.
 func startSpan(ctx context.Context, name string, a ...attribute.KeyValue) (context.Context, trace.Span) {
 	return trail.StartSpan(ctx, name, trace.WithAttributes(a...))
@@ -50,7 +56,7 @@ func endSpan(s trace.Span, err error) { trail.EndSpan(s, err) }
 
 // workDocuments indexes the documents that wait, until none is left or the slice is over. Several are at work at a time,
 // but only one at a time before the embedder and the vector store have answered: what is down is asked three times a pass.
-func (r *passRun) workDocuments(ctx context.Context) error {
+func (r documentWorker) workDocuments(ctx context.Context) error {
 	after := ""
 	for {
 		batch, err := r.app.Rows.Index.NextPending(ctx, r.pass.Store, after, pendingBatch)
@@ -61,6 +67,9 @@ func (r *passRun) workDocuments(ctx context.Context) error {
 			break
 		}
 		after = batch[len(batch)-1].ID
+		if r.pass.Attempts > 0 { // so that the same documents are not tried first each time
+			rand.Shuffle(len(batch), func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
+		}
 		if err := r.workBatch(ctx, batch); err != nil {
 			return err
 		}
@@ -71,40 +80,32 @@ func (r *passRun) workDocuments(ctx context.Context) error {
 	return r.settleSuspects(ctx)
 }
 
-// settleSuspects returns why the pass is held. Documents that were to blame once already, because others were indexed at
-// the time, are to blame again if nothing else is left that could prove it: otherwise the last document of a store would
-// be tried for ever.
-func (r *passRun) settleSuspects(ctx context.Context) error {
-	err := r.heldError()
-	r.mu.Lock()
-	blamed := r.suspects
-	for _, s := range blamed {
+// settleSuspects returns why the pass is held. A document that was to blame once already, because others were indexed at
+// the time, is to blame again if it is the last one, so that nothing is left that could prove it, and several passes were
+// held in a row: otherwise the last document of a store would be tried for ever.
+func (r documentWorker) settleSuspects(ctx context.Context) error {
+	if err := r.heldError(); err == nil || r.isHeld() || r.pass.Attempts < provenHolds {
+		return err
+	}
+	for _, s := range r.suspects {
 		if s.document.Attempts == 0 {
-			blamed = nil
-			break
+			return s.failure.err
 		}
 	}
-	if r.hold != nil && r.hold.consequence == holdsPass {
-		blamed = nil
-	}
-	r.mu.Unlock()
-	for _, s := range blamed {
+	for _, s := range r.suspects {
 		if err := r.failDocument(ctx, s.document, s.failure); err != nil {
 			return err
 		}
 	}
-	if len(blamed) > 0 {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // heldError returns the reason why the pass is held, nil if it is not.
-func (r *passRun) heldError() error {
+func (r documentWorker) heldError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.hold != nil {
-		return r.hold.err
+	if r.heldBy != nil {
+		return r.heldBy.err
 	}
 	if len(r.suspects) > 0 { // and no other document that could prove them guilty
 		return r.suspects[0].failure.err
@@ -113,7 +114,7 @@ func (r *passRun) heldError() error {
 }
 
 // workBatch indexes documents. It returns errYield when the slice is over and not all were begun.
-func (r *passRun) workBatch(ctx context.Context, batch []corpus.PendingDocument) error {
+func (r documentWorker) workBatch(ctx context.Context, batch []corpus.PendingDocument) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(min(r.concurrency(), maxConcurrent))
 	begun := 0
@@ -143,7 +144,7 @@ func (r *passRun) workBatch(ctx context.Context, batch []corpus.PendingDocument)
 }
 
 // concurrency returns how many documents are at work at a time.
-func (r *passRun) concurrency() int {
+func (r documentWorker) concurrency() int {
 	if r.store.MaxConcurrent > 0 {
 		return r.store.MaxConcurrent
 	}
@@ -151,15 +152,15 @@ func (r *passRun) concurrency() int {
 }
 
 // isHeld reports whether no further document is begun.
-func (r *passRun) isHeld() bool {
+func (r documentWorker) isHeld() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.hold != nil
+	return r.heldBy != nil
 }
 
 // handleDocument indexes a document within the bounds of the process and records what became of it. An error ends the
 // pass.
-func (r *passRun) handleDocument(ctx context.Context, d corpus.PendingDocument) error {
+func (r documentWorker) handleDocument(ctx context.Context, d corpus.PendingDocument) error {
 	weight := d.Bytes
 	if weight == 0 {
 		weight = unknownBytes
@@ -190,7 +191,7 @@ func (r *passRun) handleDocument(ctx context.Context, d corpus.PendingDocument) 
 
 // noteAnswer records that the embedder and the vector store have answered: the documents for which they had not before are
 // to blame themselves.
-func (r *passRun) noteAnswer(ctx context.Context) error {
+func (r documentWorker) noteAnswer(ctx context.Context) error {
 	r.answered.Store(true)
 	r.mu.Lock()
 	blamed := r.suspects
@@ -205,14 +206,14 @@ func (r *passRun) noteAnswer(ctx context.Context) error {
 }
 
 // handleFailure records the failure of a document, or holds the pass.
-func (r *passRun) handleFailure(ctx context.Context, d corpus.PendingDocument, f failure) error {
+func (r documentWorker) handleFailure(ctx context.Context, d corpus.PendingDocument, f failure) error {
 	switch f.consequence {
 	case endsPass:
 		return f.err
 	case holdsPass:
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.hold = &f
+		r.heldBy = &f
 		return nil
 	case doubtful:
 		r.mu.Lock()
@@ -222,9 +223,9 @@ func (r *passRun) handleFailure(ctx context.Context, d corpus.PendingDocument, f
 			r.suspects = append(r.suspects, suspect{d, f})
 		}
 		if r.streak >= maxProbes {
-			r.hold = &f
+			r.heldBy = &f
 		}
-		held := r.hold != nil
+		held := r.heldBy != nil
 		r.mu.Unlock()
 		if !answered || held {
 			return nil
@@ -234,7 +235,7 @@ func (r *passRun) handleFailure(ctx context.Context, d corpus.PendingDocument, f
 }
 
 // failDocument postpones a document, or fails it for good after its retries.
-func (r *passRun) failDocument(ctx context.Context, d corpus.PendingDocument, f failure) error {
+func (r documentWorker) failDocument(ctx context.Context, d corpus.PendingDocument, f failure) error {
 	retry, outcome := time.Duration(0), OutcomeFailed
 	if f.consequence != failsDocument && int(d.Attempts) < r.retry().MaxRetries {
 		retry, outcome = max(r.retry().delay(int(d.Attempts)+1, f.retryAfter), time.Millisecond), OutcomePostponed
@@ -275,7 +276,7 @@ func (r *passRun) runStep(ctx context.Context, s step, f func(ctx context.Contex
 }
 
 // indexDocument reads, divides, embeds and commits a document. It returns the number of its chunks.
-func (r *passRun) indexDocument(ctx context.Context, d corpus.PendingDocument) (int, error) {
+func (r documentWorker) indexDocument(ctx context.Context, d corpus.PendingDocument) (int, error) {
 	var content document.Content
 	var chunks []document.Chunk
 	c := corpus.Commit{Document: d.ID, Revision: d.Revision, Generation: r.generation, Collection: r.collectionNote}
@@ -309,7 +310,7 @@ func (r *passRun) indexDocument(ctx context.Context, d corpus.PendingDocument) (
 }
 
 // readDocument reads the text of a document into content, and the hash of what has no body in the database into c.
-func (r *passRun) readDocument(ctx context.Context, d corpus.PendingDocument, c *corpus.Commit, content *document.Content) error {
+func (r documentWorker) readDocument(ctx context.Context, d corpus.PendingDocument, c *corpus.Commit, content *document.Content) error {
 	var body []byte
 	err := r.runStep(ctx, stepRead, func(ctx context.Context) (err error) {
 		body, err = r.readBody(ctx, d)
@@ -333,7 +334,7 @@ func (r *passRun) readDocument(ctx context.Context, d corpus.PendingDocument, c 
 const maxBodyBytes = 20<<20 + 1
 
 // readBody reads the content of a document: of an upload from the database, of another from its source.
-func (r *passRun) readBody(ctx context.Context, d corpus.PendingDocument) ([]byte, error) {
+func (r documentWorker) readBody(ctx context.Context, d corpus.PendingDocument) ([]byte, error) {
 	if r.store.Source == nil {
 		return r.app.Rows.Index.ReadBody(ctx, r.pass.Store, d.ID, d.Revision)
 	}

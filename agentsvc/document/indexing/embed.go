@@ -40,7 +40,7 @@ func parseCollectionNote(note string) (vectorStore, collection string) {
 
 // embedChunks gives the chunks of c their vectors: those of the same texts are used again, the rest is embedded. With an
 // external vector store they go there.
-func (r *passRun) embedChunks(ctx context.Context, title string, c *corpus.Commit) error {
+func (r documentWorker) embedChunks(ctx context.Context, title string, c *corpus.Commit) error {
 	c.Model = r.store.Embedder.Model()
 	err := r.runStep(ctx, stepEmbed, func(ctx context.Context) error { return r.findVectors(ctx, title, c) })
 	if err != nil || r.store.Vectors == nil {
@@ -50,7 +50,7 @@ func (r *passRun) embedChunks(ctx context.Context, title string, c *corpus.Commi
 }
 
 // findVectors sets the vectors of the chunks.
-func (r *passRun) findVectors(ctx context.Context, title string, c *corpus.Commit) error {
+func (r documentWorker) findVectors(ctx context.Context, title string, c *corpus.Commit) error {
 	texts, positions := map[string]string{}, map[string][]int{}
 	var hashes []string
 	for i := range c.Chunks {
@@ -109,7 +109,7 @@ func hasDirection(v []float32) bool {
 }
 
 // embedBatch embeds the texts of hashes. What does not answer for a moment is asked again.
-func (r *passRun) embedBatch(ctx context.Context, hashes []string, texts map[string]string) ([][]float32, error) {
+func (r documentWorker) embedBatch(ctx context.Context, hashes []string, texts map[string]string) ([][]float32, error) {
 	batch := make([]string, len(hashes))
 	var characters int64
 	for i, hash := range hashes {
@@ -131,7 +131,7 @@ func (r *passRun) embedBatch(ctx context.Context, hashes []string, texts map[str
 
 // embedRetrying embeds texts. Once something was embedded in this slice, it repeats a call that may succeed in a moment:
 // otherwise a document of many batches would begin again with each refusal.
-func (r *passRun) embedRetrying(ctx context.Context, batch []string) ([][]float32, error) {
+func (r documentWorker) embedRetrying(ctx context.Context, batch []string) ([][]float32, error) {
 	for attempt := 1; ; attempt++ {
 		vectors, err := r.store.Embedder.Embed(ctx, agentsvc.Payer{}, embedder.Document, batch)
 		if err == nil && len(vectors) != len(batch) {
@@ -155,7 +155,7 @@ func (r *passRun) embedRetrying(ctx context.Context, batch []string) ([][]float3
 
 // storeVectors writes the vectors of c to the external vector store and takes them out of c. Notes in the database have
 // them removed again if the commit never happens.
-func (r *passRun) storeVectors(ctx context.Context, c *corpus.Commit) error {
+func (r documentWorker) storeVectors(ctx context.Context, c *corpus.Commit) error {
 	index := r.app.Rows.Index
 	docs := make([]vectorstore.Document, len(c.Chunks))
 	for i := range c.Chunks {

@@ -314,7 +314,7 @@ func (f *fixture) makeRemovalsDue(app db.ID) {
 	f.waitFor("no removal is left", func() bool { return f.count(`SELECT COUNT(*) FROM removed_chunk WHERE tenant = $1`, string(app)) == 0 })
 }
 
-// recordedVectors is an index in memory that knows its ids, and fails when it is told to.
+// recordedVectors is an index in memory that knows its ids, and fails when its hook does.
 type recordedVectors struct {
 	vectorstore.Store
 	mu   sync.Mutex

@@ -307,11 +307,11 @@ func TestChangedEmbedder(t *testing.T) {
 		}
 		f.startIndexer()
 		f.waitIndexed(acme, 10)
-		hold := make(chan struct{})
+		goOn := make(chan struct{})
 		var held atomic.Int64
 		second.setHook(func([]string) ([][]float32, error) {
 			if held.Add(1) == 4 {
-				<-hold
+				<-goOn
 			}
 			return nil, nil
 		})
@@ -323,7 +323,7 @@ func TestChangedEmbedder(t *testing.T) {
 		if s := f.status(acme); s.Generation != 1 || s.Embedder != "first" {
 			f.Errorf("the half built generation is in use: %+v", s)
 		}
-		close(hold)
+		close(goOn)
 		f.waitFor("the new generation is in use", func() bool { s := f.status(acme); return s.Generation == 2 && s.Embedder == "second" })
 		f.makeRemovalsDue(acme)
 		if n := len(f.search(acme, "common")); n != 10 {
@@ -572,5 +572,34 @@ func TestWatch(t *testing.T) {
 		s = withSource(newStore(2), newListedSource(map[string]string{"z": "last"}))
 		f.setStore(acme, s)
 		f.waitFor("the new revision is in use", func() bool { return len(f.search(acme, "last")) == 1 && len(f.search(acme, "first")) == 0 })
+	})
+}
+
+// TestDropCollections removes the vectors of an app that is deleted, also those that a pass under way has only reserved, and
+// names the collections of a vector store that it cannot reach any more.
+func TestDropCollections(t *testing.T) {
+	forEachEngine(t, func(f *fixture) {
+		f.setStore(acme, f.withVectors(newStore(1), &scriptedEmbedder{model: "m"}, true))
+		for i := range 5 {
+			f.put(acme, fmt.Sprint(i), "text")
+		}
+		stop := f.startIndexer()
+		f.waitIndexed(acme, 5)
+		stop()
+		app, err := f.openApp(f.Context(), acme)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.execSQL(`INSERT INTO removed_chunk (tenant, store, collection, chunk, available_at) VALUES ('acme', 'manual', 'elsewhere/c', 'x', 0)`)
+		left, err := indexing.DropCollections(f.Context(), app)
+		if err != nil {
+			f.Fatal(err)
+		}
+		if d := diff.Diff([]string{"elsewhere/c"}, left); d != "" {
+			f.Error(d)
+		}
+		if ids := f.vectors.list(); len(ids) > 0 || f.count(`SELECT COUNT(*) FROM index_pass`) > 0 {
+			f.Errorf("%d vectors are left, or passes", len(ids))
+		}
 	})
 }

@@ -70,9 +70,12 @@ type listing struct {
 	keptAt time.Time
 }
 
+// lister is the part of a pass that lists the source.
+type lister struct{ *passRun }
+
 // listSource lists the source and records what it has. What the source no longer has is deleted, if the listing is
 // complete. An error is that of the source, or of the database.
-func (r *passRun) listSource(ctx context.Context) error {
+func (r lister) listSource(ctx context.Context) error {
 	began := time.Now()
 	ctx, span := startSpan(ctx, "list documents")
 	l := &listing{store: r.store, items: map[string]source.Item{}}
@@ -99,7 +102,7 @@ func (r *passRun) listSource(ctx context.Context) error {
 }
 
 // upsertAll records the listed documents in batches and adds them to l.
-func (r *passRun) upsertAll(ctx context.Context, l *listing) error {
+func (r lister) upsertAll(ctx context.Context, l *listing) error {
 	batch := make([]corpus.Listed, 0, upsertBatch)
 	for item, err := range r.store.Source.List(ctx) {
 		if err != nil {
@@ -121,7 +124,7 @@ func (r *passRun) upsertAll(ctx context.Context, l *listing) error {
 }
 
 // upsert records listed documents. One that is invalid is left out, so that it does not keep out the others.
-func (r *passRun) upsert(ctx context.Context, items []corpus.Listed) error {
+func (r lister) upsert(ctx context.Context, items []corpus.Listed) error {
 	if len(items) == 0 {
 		return nil
 	}

@@ -56,20 +56,26 @@ type passRun struct {
 	isWaiting bool
 
 	// Set by the goroutine of execute, then read-only for those of documents.
-	app        *App
-	store      *Store // nil = it has left the configuration
+	app     *App
+	store   *Store // nil = it has left the configuration
+	listing *listing
+	cursor  cursor
+	slice
+}
+
+// slice is what belongs to one slice of a pass.
+type slice struct {
+	// Set by the goroutine of execute, then read-only for those of documents.
 	generation int64
 	// collectionNote names the generation's collection in the external vector store, "" = there is none.
 	collectionNote string
-	listing        *listing
-	cursor         cursor
 	deadline       time.Time // of the slice
 
 	// answered is set when the embedder and the vector store have indexed a document in this slice.
 	answered atomic.Bool
 	mu       sync.Mutex // guards the fields below
-	// hold is why the pass is held, nil if it is not.
-	hold *failure
+	// heldBy is why the pass is held, nil if it is not.
+	heldBy *failure
 	// suspects are documents for which something did not answer before it answered for any.
 	suspects []suspect
 	// streak is how many documents in a row something did not answer for.
@@ -249,13 +255,13 @@ func (r *passRun) workSlice(ctx context.Context) error {
 		return listErr
 	}
 	// What is listed is indexed also if the listing ended with an error.
-	if err := r.workDocuments(ctx); err != nil {
+	if err := (documentWorker{r}).workDocuments(ctx); err != nil {
 		return err
 	}
 	if err := r.switchGeneration(ctx, g); err != nil {
 		return err
 	}
-	if err := r.carryOutRemovals(ctx); err != nil {
+	if err := (remover{r}).carryOutRemovals(ctx); err != nil {
 		return err
 	}
 	if listErr != nil {
@@ -284,7 +290,7 @@ func (r *passRun) expectRetries(ctx context.Context) error {
 func (r *passRun) beginSlice() {
 	r.deadline = time.Now().Add(r.x.options.Slice)
 	r.answered.Store(false)
-	r.hold, r.suspects, r.streak, r.retryAt = nil, nil, 0, time.Time{}
+	r.heldBy, r.suspects, r.streak, r.retryAt = nil, nil, 0, time.Time{}
 	if at := r.cursor.RetryAt; at > 0 {
 		if due := time.UnixMilli(at); time.Now().Before(due) {
 			r.retryAt = due
@@ -303,7 +309,7 @@ func (r *passRun) listIfDue(ctx context.Context) error {
 	}
 	r.listing = r.x.findListing(r.key(), r.store)
 	if r.cursor.nextListing(r.store, time.Now()) == 0 || r.listing == nil && r.store.Watch {
-		return r.listSource(ctx)
+		return (lister{r}).listSource(ctx)
 	}
 	if r.listing != nil {
 		return nil
@@ -312,7 +318,7 @@ func (r *passRun) listIfDue(ctx context.Context) error {
 	if err != nil || len(pending) == 0 {
 		return err
 	}
-	return r.listSource(ctx)
+	return (lister{r}).listSource(ctx)
 }
 
 // switchGeneration makes the generation that is being built the live one when it is complete, and deletes what is left of
@@ -359,7 +365,7 @@ func (r *passRun) dropStore(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := r.carryOutRemovals(ctx); err != nil {
+		if err := (remover{r}).carryOutRemovals(ctx); err != nil {
 			return err
 		}
 		if done {

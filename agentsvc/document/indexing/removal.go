@@ -11,9 +11,12 @@ import (
 // removalBatch is how many removals are carried out at once.
 const removalBatch = 500
 
+// remover is the part of a pass that removes vectors in external vector stores.
+type remover struct{ *passRun }
+
 // carryOutRemovals deletes in external vector stores what the database notes, until nothing is due or the slice is over.
 // A note stays until its store has confirmed.
-func (r *passRun) carryOutRemovals(ctx context.Context) error {
+func (r remover) carryOutRemovals(ctx context.Context) error {
 	for {
 		notes, err := r.app.Rows.Index.ListRemovals(ctx, r.pass.Store, removalBatch)
 		if err != nil || len(notes) == 0 {
@@ -36,7 +39,7 @@ func (r *passRun) carryOutRemovals(ctx context.Context) error {
 }
 
 // removeVectors carries out removals of one collection, named by its note, and deletes their notes.
-func (r *passRun) removeVectors(ctx context.Context, note string, notes []corpus.Removal) error {
+func (r remover) removeVectors(ctx context.Context, note string, notes []corpus.Removal) error {
 	name, collection := parseCollectionNote(note)
 	vectors, closeStore, found := r.openVectorStore(name)
 	if !found {
@@ -52,7 +55,7 @@ func (r *passRun) removeVectors(ctx context.Context, note string, notes []corpus
 }
 
 // openVectorStore returns the vector store of that name: that of the document store, or another.
-func (r *passRun) openVectorStore(name string) (s vectorstore.Store, closeStore func() error, found bool) {
+func (r remover) openVectorStore(name string) (s vectorstore.Store, closeStore func() error, found bool) {
 	if r.store != nil && r.store.VectorStore == name {
 		return r.store.Vectors, func() error { return nil }, true
 	}

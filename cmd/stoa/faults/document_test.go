@@ -57,7 +57,7 @@ document_stores:
     embedder: local
     chunking: {size: 200, min_size: 20}
 `, "FOLDER", folder)
-	body := map[string]any{"name": "library", "config": config, "grants": []string{"private_network", "filesystem=" + folder}}
+	body := map[string]any{"name": "library", "config": config, "grants": []any{"private_network", map[string]any{"filesystem": []string{folder}}}}
 	c.requireNoError(c.nodes[0].adminClient().requestJSON(c.Context(), http.MethodPost, "/admin/apps", body, nil))
 }
 

@@ -107,7 +107,7 @@ func dropCollections(ctx context.Context, shared runtime.Dependencies, a tenancy
 // newDeletingLoader returns the loader for tenants' apps; apps is set when it is first called.
 func newDeletingLoader(apps **tenancy.Service) deletingLoader {
 	return func(ctx context.Context, id db.ID) (*config.Config, runtime.Tenant, error) {
-		s, err := (*apps).LoadDeletingSnapshot(ctx, id)
+		s, err := (*apps).Revisions.LoadDeleting(ctx, id)
 		if err != nil {
 			return nil, runtime.Tenant{}, err
 		}
