@@ -21,7 +21,7 @@ var flagCases = map[string]struct {
 	"Port":                  {"1234", func(s Settings) any { return s.Listen.Port }, 1234},
 	"GRPCPort":              {"1235", func(s Settings) any { return s.Listen.GRPCPort }, 1235},
 	"PublicGRPC":            {"grpc.example:443", func(s Settings) any { return s.Cards.PublicGRPC }, "grpc.example:443"},
-	"Studio":                {"true", nil, nil},
+	"Studio":                {"true", func(s Settings) any { return s.Studio }, true},
 	"Role":                  {"web", func(s Settings) any { return s.Role }, "web"},
 	"Database":              {"sqlite://x.db", func(s Settings) any { return s.Database.URL }, "sqlite://x.db"},
 	"MigrateDatabase":       {"postgres://m", func(s Settings) any { return s.Database.MigrateURL }, "postgres://m"},
