@@ -24,15 +24,15 @@ echo 'm.go:1:1: undefined: x' >&2; echo out; exit 3`
 	var out bytes.Buffer
 	cmd.Stdout = &out
 	// The command waits until the test has read the first line.
-	hold, release, err := os.Pipe()
+	gate, release, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.ExtraFiles = append(cmd.ExtraFiles, hold)
+	cmd.ExtraFiles = append(cmd.ExtraFiles, gate)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	_ = hold.Close()
+	_ = gate.Close()
 	line := make([]byte, 256)
 	n, err := first.Read(line)
 	if err != nil || !strings.HasPrefix(string(line[:n]), "compiling what is not in the cache\n") {

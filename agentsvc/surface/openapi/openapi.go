@@ -65,7 +65,9 @@ type description struct {
 	Empty int `json:"empty"`
 	// Kinds are the other media types that the response may have: of texts, or of a stream.
 	Kinds []string `json:"kinds"`
-	Body  string   `json:"body"`
+	// Event is the schema of the data of each server-sent event, required for a stream.
+	Event string `json:"event"`
+	Body  string `json:"body"`
 	// BodyKinds are the other media types that the body may have.
 	BodyKinds    []string `json:"body_kinds"`
 	BodyOptional bool     `json:"body_optional"`
