@@ -39,6 +39,15 @@ func (s *Service) LoadSnapshot(ctx context.Context, id db.ID, revision int64) (*
 	return &Snapshot{App: w.app, Config: w.config, Hasher: w.auditHasher(), secrets: w.secrets}, nil
 }
 
+// LoadDeletingSnapshot is [Service.LoadSnapshot] for an app that is being deleted, for [Options].EraseApp.
+func (s *Service) LoadDeletingSnapshot(ctx context.Context, id db.ID) (*Snapshot, error) {
+	w, err := s.store.loadByIDWhere(ctx, id, 0, func(status Status) bool { return status == Deleting })
+	if err != nil {
+		return nil, err
+	}
+	return &Snapshot{App: w.app, Config: w.config, Hasher: w.auditHasher(), secrets: w.secrets}, nil
+}
+
 // loadDefaultSnapshot returns the snapshot of the default app: the configuration of this process's file with the
 // revocations and roles in the database. Its generation is the sum of the process's own and the one computed from these
 // rows.

@@ -35,6 +35,7 @@ type validation struct {
 	refusedEntries    map[string]bool      // entries such as tools.shell that lack a grant
 	unavailable       []unavailableRequest // found by checkAvailable, for reportUnavailable
 	warnings          []document.Problem   // become those of the Config
+	compiled          pattern.SchemaCost   // of all expressions and JSON Schemas, for checkCompiled
 }
 
 // ruleChecker is implemented by the structs of the document whose rules go beyond tags. checkRules adds problems to
@@ -212,10 +213,43 @@ func (val *validation) checkPatternTotal(s document.Location, instructions int) 
 	}
 }
 
+// Bounds of what the expressions and JSON Schemas of one document compile to. Each list, script and schema has a bound of
+// its own, but thousands of them take gigabytes: 660 KB with 9,000 guardrails of 1,000 instructions took 700 MiB. Within
+// these bounds a document takes some 25 MiB.
+const (
+	maxInstructions = 100_000
+	maxSchemaParts  = 20_000
+)
+
+// checkCompiled reports expressions or schemas that are too large together, and whether there are none.
+func (val *validation) checkCompiled(root document.Location) bool {
+	if n := val.compiled.Instructions; n > maxInstructions {
+		val.addProblem(root, fmt.Sprintf("all regular expressions of the document compile to %d instructions together, and may to %d: leave some out", n, maxInstructions))
+	}
+	if n := val.compiled.Parts; n > maxSchemaParts {
+		val.addProblem(root, fmt.Sprintf("all JSON Schemas of the document have %d objects and booleans together, and may have %d: leave some out", n, maxSchemaParts))
+	}
+	return val.compiled.Instructions <= maxInstructions && val.compiled.Parts <= maxSchemaParts
+}
+
+// addSchema adds the cost of the JSON Schema at s to that of the document. It reports whether the schema may be compiled;
+// if it is too large, it reports that, and of a document that is checkCompiled does.
+func (val *validation) addSchema(s document.Location, schema map[string]any) bool {
+	cost := pattern.MeasureSchema(schema)
+	val.compiled.Parts += cost.Parts
+	val.compiled.Instructions += cost.Instructions
+	if cost.Parts > pattern.MaxSchemaParts {
+		val.addProblem(s, fmt.Sprintf("is too large: %d objects and booleans, and may have %d", cost.Parts, pattern.MaxSchemaParts))
+		return false
+	}
+	return val.compiled.Instructions <= maxInstructions && val.compiled.Parts <= maxSchemaParts
+}
+
 // checkPattern checks that the text at s is a regular expression of bounded size. It returns its approximate number
 // of instructions, 0 if it has a problem.
 func (val *validation) checkPattern(s document.Location, text string) int {
 	n, err := pattern.CountInstructions(text)
+	val.compiled.Instructions += n
 	var unreadable *syntax.Error
 	switch {
 	case err == nil:

@@ -9,7 +9,7 @@
 // [Parse] reports all problems of a document at once, each with line, column and path. Its steps: package document reads
 // YAML into a tree of bounded size, replaces ${NAME} by the value of a variable and fills the structs and their
 // defaults, check.go checks what needs the whole document (references, grants, keys that depend on each other), and
-// unavailable.go refuses the keys of document stores and the studio, which have no effect in this version.
+// unavailable.go refuses the keys of vector stores, of agents that search documents, and of the studio, which have no effect in this version.
 //
 // [Check] adds the problems that only package runtime finds when it builds the agents. For that sound.go removes from the
 // configuration what has problems. A block with enabled: false is decoded for its form only; see off.go of package
@@ -71,6 +71,9 @@ type Config struct {
 
 	// agentOrder is the agents' names in file order, which the map loses; set by Parse.
 	agentOrder []string
+	// isTooLarge says that its expressions or JSON Schemas exceed the bounds of a document, so that it is not built, not
+	// even to find further problems. Set by checkCompiled.
+	isTooLarge bool
 	// warnings is what [Config.Warnings] returns; set by Parse.
 	warnings []document.Problem
 }

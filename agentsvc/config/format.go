@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"strings"
 	"unicode"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"stoa/agentsvc/config/document"
+	"stoa/agentsvc/pattern"
 )
 
 // checkAddress reports a text at s that is neither empty nor an http or https URL.
@@ -52,6 +54,9 @@ func (val *validation) checkSchema(s document.Location, schema map[string]any) b
 	if schema == nil {
 		return true
 	}
+	if !val.addSchema(s, schema) {
+		return false
+	}
 	text, err := json.Marshal(schema)
 	if err == nil {
 		var doc any
@@ -59,6 +64,7 @@ func (val *validation) checkSchema(s document.Location, schema map[string]any) b
 			const here = "stoa://schema"
 			compiler := jsonschema.NewCompiler()
 			compiler.UseLoader(noLoader{})
+			compiler.UseRegexpEngine(newExpressionEngine())
 			_ = compiler.AddResource(here, doc)
 			_, err = compiler.Compile(here)
 		}
@@ -74,6 +80,26 @@ func (val *validation) checkSchema(s document.Location, schema map[string]any) b
 		val.addProblem(s, "is no JSON Schema: "+shortenText(err.Error()))
 	}
 	return err == nil
+}
+
+// newExpressionEngine returns a function that compiles the expressions of one schema, each once. It refuses an expression
+// beyond the bounds of package pattern: one of 1 KB could take 100 MB.
+func newExpressionEngine() jsonschema.RegexpEngine {
+	compiled := map[string]*regexp.Regexp{}
+	return func(expr string) (jsonschema.Regexp, error) {
+		if re := compiled[expr]; re != nil {
+			return re, nil
+		}
+		if _, err := pattern.CountInstructions(expr); err != nil {
+			return nil, err
+		}
+		re, err := regexp.Compile(expr)
+		if err != nil {
+			return nil, err
+		}
+		compiled[expr] = re
+		return re, nil
+	}
 }
 
 // deepestError returns the cause of e whose location in the value is deepest, the first of several: the most specific

@@ -156,6 +156,9 @@ func (l *LengthCheck) checkRules(c *validation, s document.Location) {
 // checkRules checks the additional patterns.
 func (i *InjectionCheck) checkRules(c *validation, s document.Location) {
 	c.checkMatchingPatterns(s.Child("patterns"), i.Patterns)
+	if len(i.Patterns) > 0 {
+		c.compiled.Instructions += builtInInstructions
+	}
 }
 
 // checkRules refuses a check that is on and detects nothing.
@@ -172,11 +175,16 @@ func (cc *ContentCheck) checkRules(c *validation, s document.Location) {
 	}
 	c.checkMatchingPatterns(s.Child("blocked_patterns"), cc.BlockedPatterns)
 	for i, word := range cc.BlockedKeywords {
+		c.compiled.Instructions += len(word)
 		if strings.TrimSpace(word) == "" {
 			c.addProblem(s.Child("blocked_keywords").Item(i), "is empty")
 		}
 	}
 }
+
+// builtInInstructions is the size of the built-in phrases, which are compiled together with the patterns of a document. A
+// guardrail without patterns shares them.
+const builtInInstructions = 1_000
 
 // checkRules refuses a check that is on and has no list.
 func (a *AuthorizationCheck) checkRules(c *validation, s document.Location) {
@@ -189,6 +197,9 @@ func (a *AuthorizationCheck) checkRules(c *validation, s document.Location) {
 // text: it would match in every message.
 func (val *validation) checkMatchingPatterns(s document.Location, list []string) {
 	val.checkPatterns(s, list)
+	if val.compiled.Instructions > maxInstructions {
+		return // checkCompiled refuses the document: compiling the rest as well would take seconds
+	}
 	for i, text := range list {
 		if p, err := pattern.Compile(text); err == nil && p.MatchesEmpty() {
 			val.addProblem(s.Item(i), "matches the empty text, so it would match everywhere")

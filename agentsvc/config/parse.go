@@ -45,7 +45,7 @@ func Parse(src []byte, o Options) (*Config, error) {
 // hidden behind them. The error of Check is an [*document.Error], or one of another type that build returned.
 func Check(src []byte, o Options, build func(*Config) error) error {
 	cfg, doc := readConfig(src, o)
-	if doc.CanBeRead() {
+	if doc.CanBeRead() && !cfg.isTooLarge {
 		cfg.removeUnsound(doc)
 		if err := doc.AddErrors(build(cfg)); err != nil {
 			return errors.Join(doc.Err(o.File), err)
@@ -108,6 +108,7 @@ func readConfig(src []byte, o Options) (*Config, *document.Document) {
 	}
 	c.walkValue(root, reflect.ValueOf(cfg).Elem())
 	c.checkCards(root.Child("agents"), cfg.Agents)
+	cfg.isTooLarge = !c.checkCompiled(root)
 	c.reportUnavailable()
 	cfg.warnings = c.warnings
 

@@ -14,15 +14,7 @@ import (
 var unavailableKeys = []struct {
 	pattern string   // path with * for names
 	values  []string // values that are not available; empty = all but the default
-}{
-	{"agents.*.document_stores", nil},
-	{"agents.*.include_context", nil},
-	{"agents.*.include_context_limit", nil},
-	{"agents.*.include_context_max_length", nil},
-
-	{"databases.*.driver", []string{"mysql"}},
-	{"document_stores.*", nil},
-}
+}{}
 
 // checkAvailable notes the value v at s if it requests something that is not available. parent is the struct that it
 // is a field of, the zero Value if none.

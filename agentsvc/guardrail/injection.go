@@ -3,6 +3,7 @@ package guardrail
 import (
 	"fmt"
 	"strings"
+	"sync"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/pattern"
@@ -34,6 +35,13 @@ type injection struct {
 	matcher *pattern.Pattern // of the phrases and Patterns
 }
 
+// phraseList are the built-in phrases with their flags.
+var phraseList = pattern.ExpressionList{Flags: "(?i)", Exprs: injectionPhrases}
+
+// compilePhrases returns the pattern of the built-in phrases. Every guardrail without patterns of its own shares it: it
+// takes 48 KB, and a document may have thousands of guardrails.
+var compilePhrases = sync.OnceValues(func() (*pattern.Pattern, error) { return pattern.CompileAny(phraseList) })
+
 // newInjection validates o and compiles all phrases and patterns into one program.
 func newInjection(o *Injection) (*injection, error) {
 	flags := "(?i)"
@@ -43,7 +51,10 @@ func newInjection(o *Injection) (*injection, error) {
 	if err := checkPatterns("input.injection.patterns", o.Patterns); err != nil {
 		return nil, err
 	}
-	matcher, err := pattern.CompileAny(pattern.ExpressionList{Flags: "(?i)", Exprs: injectionPhrases}, pattern.ExpressionList{Flags: flags, Exprs: o.Patterns})
+	matcher, err := compilePhrases()
+	if len(o.Patterns) > 0 {
+		matcher, err = pattern.CompileAny(phraseList, pattern.ExpressionList{Flags: flags, Exprs: o.Patterns})
+	}
 	if err != nil {
 		return nil, newInvalidError("input.injection.patterns", "%v", err)
 	}

@@ -3,6 +3,7 @@ package tool
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"stoa/agentsvc/pattern"
 )
 
 // maxViolations bounds the number of violations in one error text.
@@ -19,6 +22,11 @@ const maxViolations = 8
 // Schema is a compiled JSON Schema for values that a model writes. Validation is bounded, see schemaMeter. It is safe
 // for concurrent use.
 type Schema struct {
+	*compiledSchema
+}
+
+// compiledSchema is what all users of one schema in an app share.
+type compiledSchema struct {
 	compiled *jsonschema.Schema
 	meter    *schemaMeter
 }
@@ -27,15 +35,26 @@ type Schema struct {
 // document is an error, since nothing is loaded: a reference could read a file or call a server. The error continues
 // "is" or "are". Validation uses the processors on behalf of app, see package processor.
 func NewSchema(app string, text json.RawMessage) (Schema, error) {
+	shared, err := schemaCache.getOrCompile(schemaKey{app, sha256.Sum256(text)}, func() (*compiledSchema, error) {
+		return compileSchema(app, text)
+	})
+	return Schema{shared}, err
+}
+
+// compileSchema compiles the schema in text, see [NewSchema].
+func compileSchema(app string, text json.RawMessage) (*compiledSchema, error) {
 	if err := checkJSONCost(text); err != nil {
-		return Schema{}, fmt.Errorf("no JSON Schema: %w", err)
+		return nil, fmt.Errorf("no JSON Schema: %w", err)
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
-		return Schema{}, fmt.Errorf("no JSON: %w", err)
+		return nil, fmt.Errorf("no JSON: %w", err)
 	}
 	if _, ok := doc.(map[string]any); !ok {
-		return Schema{}, errors.New("no JSON Schema object")
+		return nil, errors.New("no JSON Schema object")
+	}
+	if pattern.MeasureSchema(doc).Parts > pattern.MaxSchemaParts {
+		return nil, fmt.Errorf("too large: more than %d objects and booleans", pattern.MaxSchemaParts)
 	}
 	c := jsonschema.NewCompiler()
 	c.UseLoader(disabledLoader{})
@@ -43,13 +62,13 @@ func NewSchema(app string, text json.RawMessage) (Schema, error) {
 	// here is the address of the schema itself, for references within it.
 	const here = "stoa://schema"
 	if err := c.AddResource(here, doc); err != nil {
-		return Schema{}, fmt.Errorf("no JSON Schema: %w", err)
+		return nil, fmt.Errorf("no JSON Schema: %w", err)
 	}
 	compiled, err := c.Compile(here)
 	if err != nil {
-		return Schema{}, fmt.Errorf("no JSON Schema: %w", err)
+		return nil, fmt.Errorf("no JSON Schema: %w", err)
 	}
-	return Schema{compiled, meter}, nil
+	return &compiledSchema{compiled, meter}, nil
 }
 
 // ErrInvalidJSON reports that a text is not a JSON value.

@@ -16,6 +16,7 @@ import (
 	diff "github.com/google/go-cmp/cmp"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/document/indexing"
 	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/store"
@@ -66,6 +67,9 @@ func openExercisedServer(t *testing.T) *testServer {
 	m.RecordReload(errors.New("no"))
 	m.RecordAppLoad(time.Second, errors.New("no"))
 	m.RecordTick("acme", errors.New("no"))
+	m.Documents.RecordDocument("acme", indexing.OutcomeIndexed, 3)
+	m.Documents.RecordStep("embed", time.Second)
+	m.Documents.RecordPass("acme", indexing.PassCompleted, time.Second)
 	m.RecordDelivery("acme", "unsigned")
 	m.RecordAppEviction()
 	m.RecordRequest(surface.Observation{Route: "/tasks/{id}", Status: 200, Duration: time.Minute, Stream: true})

@@ -13,6 +13,8 @@ const Mask = "********"
 // Address is a URL of a document in its parts. It is parsed as text and not by net/url, because it may contain
 // ${NAME}, and because the parts that are not masked must be written back unchanged.
 type Address struct {
+	// Variable is the beginning of a reference to a variable, such as ${NAME:, whose default is the address; "" = none.
+	Variable string
 	Scheme   string // with ://
 	User     string // name and password, without @; "" = none
 	Host     string // with the port
@@ -25,8 +27,17 @@ type Address struct {
 // addressForm matches a text that is a URL as a whole.
 var addressForm = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*://)([^/?#\s]*)([^?#\s]*)(\?[^#\s]*)?(#\S*)?$`)
 
-// ParseAddress splits a URL into its parts. It reports false for text that is not a URL as a whole.
+// variableForm matches a reference to a variable with a default that looks like a URL, as a whole.
+var variableForm = regexp.MustCompile(`^(\$\{[A-Za-z_][A-Za-z0-9_]*:)([A-Za-z][A-Za-z0-9+.-]*://[^{}]*)\}$`)
+
+// ParseAddress splits a URL, or a variable whose default is a URL, into its parts. It reports false for text that is neither
+// as a whole.
 func ParseAddress(text string) (a Address, ok bool) {
+	if m := variableForm.FindStringSubmatch(text); m != nil {
+		a, ok = ParseAddress(m[2])
+		a.Variable = m[1]
+		return a, ok
+	}
 	m := addressForm.FindStringSubmatch(text)
 	if m == nil {
 		return a, false
@@ -43,7 +54,7 @@ func ParseAddress(text string) (a Address, ok bool) {
 
 // String returns the address as it was written.
 func (a Address) String() string {
-	text := a.Scheme
+	text := a.Variable + a.Scheme
 	if a.User != "" {
 		text += a.User + "@"
 	}
@@ -51,7 +62,11 @@ func (a Address) String() string {
 	if a.HasQuery {
 		text += "?" + strings.Join(a.Query, "&")
 	}
-	return text + a.Fragment
+	text += a.Fragment
+	if a.Variable != "" {
+		text += "}"
+	}
+	return text
 }
 
 // HasMask reports whether a part of the address is masked.

@@ -9,7 +9,8 @@ import (
 	"stoa/agentsvc/config/document"
 )
 
-// origin returns where an address leads: scheme, host and port, in lower case and without the scheme's default port.
+// origin returns where an address leads: scheme, host and port, in lower case and without the scheme's default port, and
+// before them the variable whose default it is.
 func origin(a document.Address) string {
 	scheme, host := strings.ToLower(a.Scheme), strings.ToLower(a.Host)
 	switch scheme {
@@ -18,7 +19,7 @@ func origin(a document.Address) string {
 	case "http://":
 		host = strings.TrimSuffix(host, ":80")
 	}
-	return scheme + host
+	return a.Variable + scheme + host
 }
 
 // maskAddress returns the address with its secrets masked: name and password before the host, and values of the query
@@ -29,11 +30,21 @@ func maskAddress(a document.Address) document.Address {
 	}
 	a.Query = slices.Clone(a.Query)
 	for i, pair := range a.Query {
-		if name, value, _ := strings.Cut(pair, "="); isCredential(name, value) {
+		name, value, _ := strings.Cut(pair, "=")
+		if isCredential(name, value) || hasCredential(value) {
 			a.Query[i] = name + "=" + document.Mask
 		}
 	}
 	return a
+}
+
+// hasCredential reports whether the value of a query parameter contains a credential after a semicolon, which older servers
+// take for a separator of parameters.
+func hasCredential(value string) bool {
+	return slices.ContainsFunc(strings.Split(value, ";")[1:], func(pair string) bool {
+		name, value, _ := strings.Cut(pair, "=")
+		return isCredential(name, value)
+	})
 }
 
 // restoreAddress returns the address with its masked parts taken from old. The caller has checked that both have the

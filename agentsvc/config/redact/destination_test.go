@@ -131,6 +131,7 @@ func TestMaskAddress(t *testing.T) {
 		"https://user:pass@one.example:8443/p":                            "https://********@one.example:8443/p",
 		"https://token@one.example":                                       "https://********@one.example",
 		"https://one.example/?api_key=x&v=1&X-Amz-Signature=s&Key=k&a":    "https://one.example/?api_key=********&v=1&X-Amz-Signature=********&Key=********&a",
+		"https://one.example/?a=b;token=x;v=1&c=d;e=f":                    "https://one.example/?a=********&c=d;e=f",
 		"https://one.example/?page=next&id=0123456789abcdef01234":         "https://one.example/?page=next&id=********",
 		"https://${USER}:${PASS}@one.example/?token=${TOKEN}":             "https://${USER}:${PASS}@one.example/?token=${TOKEN}",
 		"https://${USER}:pass@one.example/?token=${TOKEN:fallback}":       "https://********@one.example/?token=********",

@@ -68,7 +68,7 @@ type description struct {
 	// Event is the schema of the data of each server-sent event, required for a stream.
 	Event string `json:"event"`
 	Body  string `json:"body"`
-	// BodyKinds are the other media types that the body may have.
+	// BodyKinds are the other media types that the body may have, or all if Body is "".
 	BodyKinds    []string `json:"body_kinds"`
 	BodyOptional bool     `json:"body_optional"`
 	// Headers are those that the operation reads, AnswerHeaders those that it sets, besides what follows from the route.

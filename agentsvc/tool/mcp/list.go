@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/pattern"
 	"stoa/agentsvc/store/toolpin"
 	"stoa/agentsvc/tool"
 )
@@ -76,8 +77,12 @@ func (con *connector) loadList(ctx context.Context, c *connection) (*toolList, e
 	}
 	fresh := &toolList{conn: c, loadedAt: time.Now(), byName: make(map[string]*remoteTool, len(listed))}
 	var defs []toolpin.Definition
+	var cost pattern.SchemaCost // of the schemas so far
 	for _, t := range listed {
 		def, reason := s.newDefinition(t)
+		if reason == "" && !addSchemaCost(&cost, t.InputSchema) {
+			reason = "the schemas of its server's tools are too large together"
+		}
 		// The definition would be pinned and shown to other callers.
 		if con.credential.RedactText(def.Body) != def.Body {
 			reason = "it repeats a caller's credential"
@@ -137,6 +142,18 @@ func (s *Server) fetchTools(ctx context.Context, c *connection) ([]*mcp.Tool, er
 		listed = append(listed, t)
 	}
 	return listed, nil
+}
+
+// addSchemaCost adds the cost of a tool's schema to total, unless the sum would exceed the bound of a server's list; it
+// reports whether it did. A server of a tenant's could otherwise answer with 8 MiB whose schemas take gigabytes.
+func addSchemaCost(total *pattern.SchemaCost, schema any) bool {
+	c := pattern.MeasureSchema(schema)
+	if total.Parts+c.Parts > maxListParts || total.Instructions+c.Instructions > maxListInstructions {
+		return false
+	}
+	total.Parts += c.Parts
+	total.Instructions += c.Instructions
+	return true
 }
 
 // newDefinition returns the part of a tool that is pinned, i.e. everything that a model reads of it, with its hash. If

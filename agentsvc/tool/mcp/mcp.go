@@ -90,6 +90,9 @@ const (
 	maxTools       = 512
 	maxDescription = 8 << 10
 	maxSchema      = 64 << 10
+	// maxListParts and maxListInstructions bound the schemas of a server's tools together: see [pattern.SchemaCost].
+	maxListParts        = 20_000
+	maxListInstructions = 20_000
 	// maxOutput bounds a result as text, in bytes. The set's MaxOutput may cut it further.
 	maxOutput = 1 << 20
 	// maxCallerConnectors bounds the callers with a connection of their own.
