@@ -51,7 +51,7 @@ type Sources struct {
 // RegisterGauges defines the metrics that are computed when they are read. It is called once, when what they read
 // exists.
 func (r *Recorder) RegisterGauges(s Sources) error {
-	d := r.defined
+	d, guard := r.defined, &queryGuard{}
 	d.newGauge("stoa_build_info", "", "Always 1: the version of this process, what it was built from, and with which Go.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
 		show(1, metric.WithAttributes(attribute.String("version", s.Version), attribute.String("commit", s.Commit), attribute.String("go_version", runtime.Version())))
 	}, "version", "commit", "go_version")
@@ -70,7 +70,7 @@ func (r *Recorder) RegisterGauges(s Sources) error {
 				show(float64(n), withLabel("bound", bound))
 			}
 		}, "bound")
-	oldest := newCachedQuery(s.OldestDocument)
+	oldest := newCachedQuery(guard, s.OldestDocument)
 	d.newGauge("stoa_documents_oldest_pending", "s", "Time that the document waits which waits longest for its indexing, of all apps; 0 if none does.", func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
 		if age, err := oldest(ctx); err == nil {
 			show(age.Seconds())
@@ -78,7 +78,6 @@ func (r *Recorder) RegisterGauges(s Sources) error {
 	})
 	d.newGauge("stoa_apps_loaded", "", "Apps that are held ready to be called.", observeInt(s.AppsLoaded))
 	// One query serves the gauges of the queue.
-	guard := &queryGuard{}
 	queue := newQueueStatsCache(guard, s.DB)
 	d.newGauge("stoa_queue_runs", "", "Runs of all processes: pending (those that wait for their session included), running, failed (dead letters), input_required.",
 		queue.observeStates, "state")
