@@ -74,6 +74,11 @@ type description struct {
 	// Headers are those that the operation reads, AnswerHeaders those that it sets, besides what follows from the route.
 	Headers       []string `json:"headers"`
 	AnswerHeaders []string `json:"answer_headers"`
+	errorDescription
+}
+
+// errorDescription is the part of a description about errors.
+type errorDescription struct {
 	// Error is the schema of errors, "" = Error.
 	Error string `json:"error"`
 	// Errors are the statuses of errors besides those that follow from the route.
