@@ -140,18 +140,23 @@ func (s *Sweeper) SweepDueApps(ctx context.Context) error {
 }
 
 // sweepIfDue deletes what has expired of an app, if it is due. The app's policy is read again only when its generation
-// has changed. It renews the lease before the deletion and stops if another process has it.
+// has changed. Where it cannot be read, such as of a configuration that does not load, the former one stays in effect and
+// the next round reads it again. It renews the lease before the deletion and stops if another process has it.
 func (s *Sweeper) sweepIfDue(ctx context.Context, a tenancy.App) error {
 	if a.Status == tenancy.Deleting {
 		return nil
 	}
 	k := s.apps[a.ID]
 	if k == nil || k.generation != a.Generation {
-		k = &appState{generation: a.Generation}
-		s.apps[a.ID] = k
-		var err error
-		if k.policy, err = s.options.LoadPolicy(ctx, a); err != nil {
+		policy, err := s.options.LoadPolicy(ctx, a)
+		switch {
+		case err == nil:
+			k = &appState{generation: a.Generation, policy: policy}
+			s.apps[a.ID] = k
+		case k == nil:
 			return err
+		default:
+			s.options.Log.Warn("the retention of an app stays as it was: its configuration does not load", "app", a.Name, "error", err)
 		}
 	}
 	k.seen = true

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -250,18 +251,30 @@ agents:
 		{"inside", token, "", 401},
 		{"inside", "", key.Key, 200},
 	} {
-		for _, method := range []string{"message:send", "tasks/list", "tasks/get", "message:stream"} {
+		for _, call := range []struct{ base, method string }{
+			{"/agents/", "message:send"}, {"/agents/", "tasks/list"}, {"/agents/", "tasks/get"}, {"/agents/", "message:stream"},
+			{"/a2a/", "message/send"}, {"/a2a/", "tasks/get"}, {"/a2a/", "message/stream"},
+			{"/a2a/", "SendMessage"}, {"/a2a/", "GetTask"}, {"/a2a/", "SendStreamingMessage"},
+		} {
+			base, method := call.base, call.method
 			params := newTextMessage("hi")
+			switch {
+			case base == "/a2a/" && strings.HasPrefix(method, "message"):
+				params = map[string]any{"message": map[string]any{"kind": "message", "messageId": agentsvc.NewID(), "role": "user", "parts": []any{map[string]any{"kind": "text", "text": "hi"}}}}
+			case base == "/a2a/":
+				params = map[string]any{"message": map[string]any{"messageId": agentsvc.NewID(), "role": "ROLE_USER", "parts": []any{map[string]any{"text": "hi"}}}}
+			}
 			want := tt.want
-			if strings.HasPrefix(method, "tasks") {
+			if strings.HasPrefix(method, "tasks") || method == "GetTask" {
 				params = map[string]any{"id": unknownIDs.task}
 				if tt.key == weak.Key {
 					want = 200 // a viewer may read
 				}
 			}
-			// What is wrong with the params is only reported to a caller who may use the agent.
-			for _, params := range []map[string]any{params, {"nosuch": 1}} {
-				req := h.newRequest(t, "POST", "/agents/"+tt.agent, tt.credential, newRPCCall(method, params))
+			// What is wrong with the params is only reported to a caller who may use the agent. Of a type that the
+			// params do not have, a method of either version says so.
+			for _, params := range []map[string]any{params, {"nosuch": 1}, {"message": 1, "id": 1}} {
+				req := h.newRequest(t, "POST", base+tt.agent, tt.credential, newRPCCall(method, params))
 				if tt.key != "" {
 					req.Header.Set("X-Shop-Key", tt.key)
 				}

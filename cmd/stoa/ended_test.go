@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
+
+	grpcstatus "google.golang.org/grpc/status"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/task"
@@ -79,6 +82,58 @@ func TestReadersAfterTheEnd(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestStreamsOfDeletedApps deletes an app while streams of every protocol are open: each ends with the error for a task
+// that does not exist, and none with an internal one.
+func TestStreamsOfDeletedApps(t *testing.T) {
+	t.Parallel()
+	h := openTestServer(t, newSQLiteURL(t))
+	h.createApp(t, "acme", "llms: {demo: {provider: scripted, script: [{then: [{say: slow, pause: 10m}]}]}}\nagents: {assistant: {llm: demo}}")
+	app, err := h.apps.LoadApp(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, conn := h.createToken(t, "acme", "ana", nil), h.dialGRPC(t)
+	newA2AMessage := func(id string) map[string]any {
+		return map[string]any{"message": map[string]any{"messageId": id, "role": "ROLE_USER", "parts": []any{map[string]any{"text": "hi"}}}}
+	}
+	old := map[string]any{"message": map[string]any{"kind": "message", "messageId": "m0", "role": "user", "parts": []any{map[string]any{"kind": "text", "text": "hi"}}}}
+	post := func(path string, body any) func() string {
+		return func() string { _, text := h.doRequest(t, "POST", path, token, body); return text }
+	}
+	streams := []struct {
+		name string
+		read func() string
+		want string
+	}{
+		{"extension", post("/agents/assistant", newRPCCall("message/stream", newTextMessage("hi"))), `"code":-32001`},
+		{"versioned", post("/v1/agents/assistant/message:stream", newA2AMessage("m2")), `"NOT_FOUND"`},
+		{"A2A 1.0, JSON-RPC", post("/a2a/assistant", newRPCCall("SendStreamingMessage", newA2AMessage("m1"))), `"code":-32001`},
+		{"A2A 0.3, JSON-RPC", post("/a2a/assistant", newRPCCall("message/stream", old)), `"code":-32001`},
+		{"A2A 1.0, REST", post("/a2a/assistant/message:stream", newA2AMessage("m4")), `"TASK_NOT_FOUND"`},
+		{"A2A 1.0, gRPC", func() string {
+			answers, err := callGRPC(t, conn, token, service10+"SendStreamingMessage", `{"message": {"messageId": "m3", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}`, "assistant")
+			return answers + grpcstatus.Convert(err).Code().String()
+		}, "NotFound"},
+		{"OpenAI, completions", post("/openai/v1/chat/completions", map[string]any{"model": "assistant", "stream": true, "messages": []any{map[string]any{"role": "user", "content": "hi"}}}), `"code":"not_found"`},
+		{"OpenAI, responses", post("/openai/v1/responses", map[string]any{"model": "assistant", "stream": true, "input": "hi"}), `"code":"not_found"`},
+	}
+	ended := make([]chan string, len(streams))
+	for i, s := range streams {
+		ended[i] = make(chan string, 1)
+		go func() { ended[i] <- s.read() }()
+	}
+	waitWithin(t, time.Minute, "every stream has a task", func() bool { return countRows(t, h.db, app.ID, "task") == len(streams) })
+	if err := h.apps.DeleteApp(t.Context(), audit.Actor{Name: "ops"}, "acme"); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range streams {
+		got := <-ended[i]
+		if !strings.Contains(got, s.want) || strings.Contains(strings.ToLower(got), "internal") {
+			t.Errorf("%s: the stream does not end with %s:\n%s", s.name, s.want, got)
+		}
+	}
 }
 
 func (ts *testServer) tryAcquireApp(t *testing.T, app tenancy.App) error {

@@ -116,7 +116,7 @@ func (c *chains) skipUnusable(ctx context.Context, chain string, err error) erro
 		return err
 	}
 	if _, reported := c.skipped.LoadOrStore(chain+"\n"+text, true); !reported {
-		c.log.ErrorContext(ctx, text, "app", chain, "error", err)
+		c.log.ErrorContext(ctx, text, "tenant", chain, "error", err)
 	}
 	return nil
 }

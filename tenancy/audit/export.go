@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"stoa/tenancy/db"
+	"stoa/tenancy/keyring"
 )
 
 // Line is one line of an exported audit trail; exactly one field is set. The entries of a chain are followed by
@@ -98,7 +99,8 @@ func (l *Line) UnmarshalJSON(raw []byte) error {
 const exportBatchSize = 500
 
 // Export yields the audit trail, or the entries that f selects, chain after chain and each in order. Committed
-// entries are chained first. The sequence ends with an [End], or with an error that cut it off.
+// entries are chained first. The sequence ends with an [End], or with an error that cut it off. Where this process lacks a
+// master key of a head, [keyring.ErrKeyMissing] is all it yields.
 func (t *Trail) Export(ctx context.Context, f Filter) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		if err := t.exportChains(ctx, f, yield); err != nil {
@@ -110,6 +112,9 @@ func (t *Trail) Export(ctx context.Context, f Filter) iter.Seq2[Line, error] {
 // exportChains yields the lines of all selected chains and the end. It stops without an error when yield returns false.
 func (t *Trail) exportChains(ctx context.Context, f Filter, yield func(Line, error) bool) error {
 	if err := t.chains.sealAll(ctx); err != nil {
+		return err
+	}
+	if err := t.chains.checkKeys(ctx); err != nil {
 		return err
 	}
 	end := End{Part: f != Filter{App: f.App}}
@@ -178,6 +183,25 @@ func (t *Trail) readChainEntries(ctx context.Context, chain string, f Filter, af
 	b.Query(scanEntries(&entries), `SELECT `+entryColumns+` FROM audit WHERE `+entryFilterSQL+` AND app_id = $6 AND seq > $7
 		ORDER BY seq LIMIT $8`, append(f.filterArgs(), chain, after, exportBatchSize)...)
 	return entries, t.db.Do(ctx, &b)
+}
+
+// checkKeys returns [keyring.ErrKeyMissing] if a head is sealed with a master key that this process lacks. An export would
+// report such a head as one that was changed.
+func (c *chains) checkKeys(ctx context.Context) error {
+	var missing error
+	var b db.Batch
+	b.Query(func(row db.Row) error {
+		var id string
+		err := row.Scan(&id)
+		if err == nil && !c.keys.HasKey(id) {
+			missing = fmt.Errorf("%w %s", keyring.ErrKeyMissing, id)
+		}
+		return err
+	}, `SELECT DISTINCT master_key FROM audit_head`)
+	if err := c.db.Do(ctx, &b); err != nil {
+		return err
+	}
+	return missing
 }
 
 // readHead returns the head of a chain; its seal is nil if there is none.

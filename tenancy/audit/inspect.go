@@ -95,7 +95,7 @@ func (i *Inspector) InspectIfLeader(ctx context.Context) error {
 		err = errors.Join(err, i.lease.Release(ctx))
 	}
 	for _, f := range found {
-		i.trail.chains.log.Error("the audit trail is not as it was written: run stoa audit verify", "app", f.App, "app_id", f.AppID, "entry", f.Seq, "id", f.ID, "flaw", f.Text)
+		i.trail.chains.log.Error("the audit trail is not as it was written: run stoa audit verify", "app", f.App, "tenant", f.AppID, "entry", f.Seq, "id", f.ID, "flaw", f.Text)
 	}
 	return err
 }

@@ -213,6 +213,16 @@ func (c *Cache[T]) CheckActive(ctx context.Context, id db.ID) error {
 	return nil
 }
 
+// AppName returns the name of an app that is loaded, "" for any other. It does not wait, so that a logger can call it.
+func (c *Cache[T]) AppName(id db.ID) string {
+	if s := c.entries.findEntry(entryKey{id: id}); s != nil {
+		if u := s.instance.Load(); u != nil {
+			return u.app.Load().Name
+		}
+	}
+	return ""
+}
+
 // Len returns the number of entries, those of older revisions included.
 func (c *Cache[T]) Len() int64 { return int64(c.entries.countEntries()) }
 

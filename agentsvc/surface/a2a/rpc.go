@@ -19,10 +19,11 @@ type rpcMethod struct {
 	stream       streamMethod
 	idempotent   bool // with an Idempotency-Key it takes effect once, and a repeated call gets the recorded response
 	waitsForTask bool // no deadline is set: the response may wait blockFor for its task
+	sends        bool // it sends a message
 }
 
 // sendMethod is not marked idempotent: the task service itself deduplicates messages by Idempotency-Key.
-var sendMethod = rpcMethod{unary: handleSend, waitsForTask: true}
+var sendMethod = rpcMethod{unary: handleSend, waitsForTask: true, sends: true}
 
 // versionMethods are the methods of each version by name. The versions share no name, so the name alone decides the
 // version if the request has no A2A-Version header.
@@ -31,14 +32,14 @@ var versionMethods = []struct {
 	methods map[string]rpcMethod
 }{
 	{&codec10, map[string]rpcMethod{
-		"SendMessage": sendMethod, "SendStreamingMessage": {stream: handleStream},
+		"SendMessage": sendMethod, "SendStreamingMessage": {stream: handleStream, sends: true},
 		"GetTask": {unary: handleGet}, "ListTasks": {unary: handleList}, "CancelTask": {unary: handleCancel, idempotent: true}, "SubscribeToTask": {stream: handleSubscribe},
 		"CreateTaskPushNotificationConfig": {unary: handleSetPush}, "GetTaskPushNotificationConfig": {unary: handleGetPush},
 		"ListTaskPushNotificationConfigs": {unary: handleListPushes}, "DeleteTaskPushNotificationConfig": {unary: handleDeletePush},
 		"GetExtendedAgentCard": {unary: handleCard},
 	}},
 	{&codec03, map[string]rpcMethod{
-		"message/send": sendMethod, "message/stream": {stream: handleStream},
+		"message/send": sendMethod, "message/stream": {stream: handleStream, sends: true},
 		"tasks/get": {unary: handleGet}, "tasks/list": {unary: handleList}, "tasks/cancel": {unary: handleCancel, idempotent: true}, "tasks/resubscribe": {stream: handleSubscribe},
 		"tasks/pushNotificationConfig/set": {unary: handleSetPush}, "tasks/pushNotificationConfig/get": {unary: handleGetPush},
 		"tasks/pushNotificationConfig/list": {unary: handleListPushes}, "tasks/pushNotificationConfig/delete": {unary: handleDeletePush},
@@ -72,7 +73,7 @@ func newEndpoint(o Options, streams bool) surface.Handler {
 				continue
 			}
 			if streams && m.waitsForTask {
-				m = rpcMethod{stream: handleStream}
+				m = rpcMethod{stream: handleStream, sends: true}
 			}
 			return m.bindVersion(d.as, o), nil
 		}
@@ -92,8 +93,7 @@ func (m rpcMethod) bindVersion(codec *versionCodec, o Options) jsonrpc.Method {
 		c := &call{codec: codec, r: r, request: surface.RequestOf(r), options: o, unanswered: rpc.IsNotification()}
 		if len(rpc.Params) > 0 {
 			if err := decodeParams(rpc, codec, &c.params); err != nil {
-				// What is wrong is only reported to callers that may call the agent.
-				return cmp.Or(c.request.AuthorizeAgent(r.Context(), authz.AgentsCall, surface.PathParam(r, "agent")), err)
+				return cmp.Or(m.authorize(c), err)
 			}
 		}
 		if err := c.resolveAgent(); err != nil {
@@ -129,6 +129,17 @@ func (m rpcMethod) bindVersion(codec *versionCodec, o Options) jsonrpc.Method {
 		return jsonrpc.NewIdempotentMethod(spelled)
 	}
 	return spelled
+}
+
+// authorize returns the refusal of a caller who may not use the agent: what is wrong with params is only reported to
+// others. A message needs the right to call the agent, any other method that or the right to read tasks.
+func (m rpcMethod) authorize(c *call) error {
+	agent := surface.PathParam(c.r, "agent")
+	err := c.request.AuthorizeAgent(c.r.Context(), authz.AgentsCall, agent)
+	if err != nil && !m.sends {
+		_, err = c.request.ResolveAgentVisibility(c.r.Context(), authz.TasksRead, agent)
+	}
+	return err
 }
 
 // decodeParams decodes the params of a call as its version demands.

@@ -37,6 +37,7 @@ type responseEncoder struct {
 	approved map[agentsvc.CallID]bool
 	ended    bool           // the task has ended or waits; further events are ignored
 	state    agentsvc.State // of the task then
+	lastSeq  int64          // the sequence of the event that did it
 }
 
 // openMessage is a message whose text is being streamed.
@@ -251,7 +252,7 @@ func (e *responseEncoder) serverLabel(frame string) string {
 // end ends the response with the status that ends the turn.
 func (e *responseEncoder) end(ev agentsvc.Event) (out stream.Bodies) {
 	st := *ev.Status
-	e.ended, e.state = true, st.State
+	e.ended, e.state, e.lastSeq = true, st.State, ev.Seq
 	itemStatus, failure := statusCompleted, newTaskFailure(agentsvc.Task{ID: ev.Task, Status: st})
 	name := "response.completed"
 	e.body.Status = statusCompleted

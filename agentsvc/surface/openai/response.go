@@ -202,13 +202,58 @@ func loadResponse(r *http.Request, wide authz.Scope) (*responseEncoder, agentsvc
 	return e, t, err
 }
 
-// handleGetResponse answers with a response.
+// handleGetResponse answers with a response: as it is now, or with stream=true as a stream of its events from the first
+// on, which follows a response at work to its end.
 func handleGetResponse(w http.ResponseWriter, r *http.Request) error {
-	e, _, err := loadResponse(r, authz.TasksRead)
+	streams := false
+	switch r.URL.Query().Get("stream") {
+	case "true":
+		streams = true
+	case "", "false":
+	default:
+		return agentsvc.NewInvalidError("stream", "must be true or false")
+	}
+	// The route has no deadline, since a stream lasts as long as its response.
+	ctx, cancel := surface.RequestOf(r).WithDeadline(r.Context())
+	defer cancel()
+	e, t, err := loadResponse(r.WithContext(ctx), authz.TasksRead)
 	if err != nil {
 		return err
 	}
+	if streams {
+		return streamResponse(w, r, e, t)
+	}
 	return response.WriteJSON(w, http.StatusOK, e.body)
+}
+
+// streamResponse writes the events of a response as a stream. read has the response and t its task as they are now.
+func streamResponse(w http.ResponseWriter, r *http.Request, read *responseEncoder, t agentsvc.Task) error {
+	_, first, _ := parseResponseID(read.body.ID)
+	v, before := surface.RequestOf(r), first-1
+	visibility, err := v.ResolveAgentVisibility(r.Context(), authz.TasksRead, t.Agent)
+	if err != nil {
+		return err
+	}
+	f, err := v.SubscribeTask(r.Context(), visibility, t.ID, &before)
+	if err != nil {
+		return err
+	}
+	// The stream ends with the event that ends the response, also where the conversation has gone on since.
+	if read.ended {
+		f.Task.Seq = read.lastSeq
+	}
+	e := newResponseEncoder(surface.RequestID(r), t.Agent)
+	encode := func(ev agentsvc.Event) any {
+		e.resume()
+		out := e.applyEvent(ev)
+		// Where the task has waited and gone on, the response has one end.
+		if e.ended && ev.Seq < f.Task.Seq {
+			out = out[:len(out)-1]
+			e.sequence--
+		}
+		return out
+	}
+	return v.StreamEvents(w, f, stream.Encoder{EncodeEvent: encode, EncodeError: e.encodeStreamError, NameEvent: nameEvent, EndsWhenSettled: true, NotResumable: true, KeepsFacts: true})
 }
 
 // handleCancelResponse cancels the task of a response that is at work or waits. A response that was cancelled before is

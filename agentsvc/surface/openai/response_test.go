@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	sdk "github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/ssestream"
 	"github.com/openai/openai-go/v3/responses"
 
 	"stoa/agentsvc/surface"
@@ -86,7 +87,12 @@ func TestResponseClient(t *testing.T) {
 // events, and every delta must belong to the item that was added at its index.
 func streamResponse(t *testing.T, c sdk.Client, p responses.ResponseNewParams) (last *responses.Response, text string) {
 	t.Helper()
-	s := c.Responses.NewStreaming(t.Context(), p)
+	return readResponseStream(t, c.Responses.NewStreaming(t.Context(), p))
+}
+
+// readResponseStream is streamResponse for a stream that is open.
+func readResponseStream(t *testing.T, s *ssestream.Stream[responses.ResponseStreamEventUnion]) (last *responses.Response, text string) {
+	t.Helper()
 	defer s.Close()
 	items := map[int64]string{}
 	for n := int64(0); s.Next(); n++ {
@@ -109,6 +115,86 @@ func streamResponse(t *testing.T, c sdk.Client, p responses.ResponseNewParams) (
 		t.Fatalf("the stream ended with %v", s.Err())
 	}
 	return last, text
+}
+
+// TestReadResponseAsStream reads responses as streams with the official client: one that has ended, also where its
+// conversation has gone on, one that waited and went on, and one that is being written.
+func TestReadResponseAsStream(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	c := newClient(t, h, "acme", "ana")
+	// The client writes the parameter into a body, which a GET does not have.
+	streamed := option.WithQuery("stream", "true")
+	checkSame := func(what, id string) *responses.Response {
+		t.Helper()
+		read, err := c.Responses.Get(t.Context(), id, responses.ResponseGetParams{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		last, text := readResponseStream(t, c.Responses.GetStreaming(t.Context(), id, responses.ResponseGetParams{}, streamed))
+		if diff := cmp.Diff(read.RawJSON(), last.RawJSON()); diff != "" || text != read.OutputText() {
+			t.Errorf("%s: the stream has %q and ends with (-read +streamed):\n%s", what, text, diff)
+		}
+		return read
+	}
+	create := func(input, previous string) *responses.Response {
+		t.Helper()
+		r, err := c.Responses.New(t.Context(), newResponseParams(input, previous))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	for _, input := range []string{"hello", "weather Rome", "sum", "refuse"} {
+		checkSame(input, create(input, "").ID)
+	}
+	question := create("ask", "")
+	create("Rome", question.ID)
+	checkSame("a question that was answered", question.ID)
+
+	// It waits for a decision, and goes on when that is made elsewhere.
+	waiting := checkSame("a response that waits", create("sum", "").ID)
+	operator := h.MintToken(t, "acme", authz.TokenSpec{Subject: "ana", Roles: []string{authz.RoleOperator, authz.RoleCaller}})
+	if resp, body := h.Do(t, http.MethodPost, "/openai/v1/responses", operator, map[string]any{"model": "assistant", "previous_response_id": waiting.ID, "input": []any{
+		map[string]any{"type": "mcp_approval_response", "approval_request_id": waiting.Output[len(waiting.Output)-1].ID, "approve": true},
+	}}); resp.StatusCode != http.StatusOK {
+		t.Fatalf("%d %s", resp.StatusCode, body)
+	}
+	surfacetest.WaitUntil(t, "the task has gone on", func() bool {
+		read, err := c.Responses.Get(t.Context(), waiting.ID, responses.ResponseGetParams{})
+		return err == nil && len(read.Output) > len(waiting.Output) && read.Status == "completed"
+	})
+	checkSame("a response that waited and went on", waiting.ID)
+
+	p := newResponseParams("never", "")
+	p.Background = sdk.Bool(true)
+	working, err := c.Responses.New(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := c.Responses.GetStreaming(t.Context(), working.ID, responses.ResponseGetParams{}, streamed)
+	defer s.Close()
+	var seen []string
+	for s.Next() {
+		ev := s.Current()
+		if seen = append(seen, ev.Type); ev.Type == "response.output_text.delta" {
+			if _, err := c.Responses.Cancel(t.Context(), working.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if s.Err() != nil || len(seen) < 3 || seen[0] != "response.created" || seen[len(seen)-1] != "response.failed" {
+		t.Errorf("the stream of a response at work had %v, %v", seen, s.Err())
+	}
+	for _, tt := range []struct{ path, credential, want string }{
+		{working.ID + "?stream=maybe", "ana", `"param":"stream"`},
+		{working.ID + "?stream=true", "bob", "no such response"},
+		{working.ID + "?stream=true&starting_after=1", "ana", "starting_after"},
+	} {
+		if resp, body := h.Do(t, http.MethodGet, "/openai/v1/responses/"+tt.path, h.MintToken(t, "acme", authz.TokenSpec{Subject: tt.credential}), nil); resp.StatusCode < 400 || !strings.Contains(body, tt.want) {
+			t.Errorf("%s: %d %s, want %s", tt.path, resp.StatusCode, body, tt.want)
+		}
+	}
 }
 
 // TestResponseConversation checks what the model receives of a conversation that the server keeps.

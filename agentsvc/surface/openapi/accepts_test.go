@@ -398,3 +398,14 @@ func TestReadsAsDocumented(t *testing.T) {
 		}
 	}
 }
+
+// TestLargeHeaders sends headers that are too large to every operation: each answers 431 in the form of its protocol.
+func TestLargeHeaders(t *testing.T) {
+	t.Parallel()
+	s := newProbedServer(t)
+	for _, op := range s.operations {
+		if status, body := s.send(t, op, probe{header: "X-Large", value: strings.Repeat("a", 40<<10)}); status != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("%s: %d %.300s", op.key(), status, body)
+		}
+	}
+}

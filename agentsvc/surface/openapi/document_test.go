@@ -45,7 +45,8 @@ type response struct {
 // content has a schema for each media type.
 type content map[string]struct {
 	Schema struct {
-		Ref string `json:"$ref"`
+		Ref         string `json:"$ref"`
+		Description string
 	}
 }
 
@@ -159,10 +160,32 @@ func (d *document) checkAnswer(op *operation, status int, header http.Header, bo
 	if _, ok := r.Content[mediaType]; !ok || err != nil {
 		return fmt.Errorf("%s %s answers %d as %q, and documents %q", op.method, op.pattern, status, mediaType, slices.Sorted(maps.Keys(r.Content)))
 	}
+	if mediaType == "text/event-stream" {
+		return d.checkEvents(r.Content[mediaType].Schema.Description, body)
+	}
 	if !strings.HasSuffix(mediaType, "json") || mediaType == "application/x-ndjson" {
 		return nil
 	}
 	return d.validate(r.Content.schemaName(mediaType), body)
+}
+
+// checkEvents validates the data of server-sent events by the schema that the description of the stream names. The last
+// line of OpenAI's streams is no JSON.
+func (d *document) checkEvents(description, body string) error {
+	name := description[strings.LastIndex(description, " ")+1:]
+	if d.schemas[name] == nil {
+		return fmt.Errorf("a stream is described as %q, which names no schema", description)
+	}
+	for line := range strings.Lines(body) {
+		data, ok := strings.CutPrefix(strings.TrimSpace(line), "data: ")
+		if !ok || data == "[DONE]" {
+			continue
+		}
+		if err := d.validate(name, data); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // schemaName returns the name of the schema of a media type, "" if it is none of the components.

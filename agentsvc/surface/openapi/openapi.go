@@ -65,13 +65,20 @@ type description struct {
 	Empty int `json:"empty"`
 	// Kinds are the other media types that the response may have: of texts, or of a stream.
 	Kinds []string `json:"kinds"`
-	Body  string   `json:"body"`
+	// Event is the schema of the data of each server-sent event, required for a stream.
+	Event string `json:"event"`
+	Body  string `json:"body"`
 	// BodyKinds are the other media types that the body may have, or all if Body is "".
 	BodyKinds    []string `json:"body_kinds"`
 	BodyOptional bool     `json:"body_optional"`
 	// Headers are those that the operation reads, AnswerHeaders those that it sets, besides what follows from the route.
 	Headers       []string `json:"headers"`
 	AnswerHeaders []string `json:"answer_headers"`
+	errorDescription
+}
+
+// errorDescription is the part of a description about errors.
+type errorDescription struct {
 	// Error is the schema of errors, "" = Error.
 	Error string `json:"error"`
 	// Errors are the statuses of errors besides those that follow from the route.

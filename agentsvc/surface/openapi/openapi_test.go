@@ -276,3 +276,37 @@ func TestWebhookPathsAvoidRoutes(t *testing.T) {
 		t.Errorf("agentsvc/config/webhookpath.go (-routes +config):\n%s", diff)
 	}
 }
+
+// untypedBodies are the operations whose JSON has no schema of its own: configurations and schemas have one elsewhere, the
+// bodies of webhooks are the app's.
+var untypedBodies = []string{
+	"/api/config", "/api/openapi.json", "/api/schema", "/config", "/webhooks/{webhook}",
+}
+
+// TestBodiesHaveSchemas checks that a client can be generated for every operation from the document alone: its JSON, in
+// requests and in answers, is not just any object.
+func TestBodiesHaveSchemas(t *testing.T) {
+	t.Parallel()
+	_, doc := buildDocument(t)
+	for path, item := range doc["paths"].(map[string]any) {
+		for method, op := range item.(map[string]any) {
+			op, ok := op.(map[string]any)
+			if !ok || slices.Contains(untypedBodies, path) {
+				continue
+			}
+			bodies := map[string]any{"the request": op["requestBody"]}
+			for status, answer := range op["responses"].(map[string]any) {
+				bodies[status] = answer
+			}
+			for which, body := range bodies {
+				body, _ := body.(map[string]any)
+				content, _ := body["content"].(map[string]any)
+				for mediaType, c := range content {
+					if schema := c.(map[string]any)["schema"].(map[string]any); len(schema) == 0 || schema["$ref"] == "#/components/schemas/Object" {
+						t.Errorf("%s %s: %s of %s is just any object", strings.ToUpper(method), path, mediaType, which)
+					}
+				}
+			}
+		}
+	}
+}

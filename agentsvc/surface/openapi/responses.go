@@ -56,7 +56,12 @@ func (o operation) answerContent() jsonObject {
 		content[o.mediaType()] = jsonObject{"schema": schemaRef(o.Answer)}
 	}
 	for _, kind := range o.Kinds {
-		content[kind] = jsonObject{"schema": jsonObject{"type": "string"}}
+		schema := jsonObject{"type": "string"}
+		if kind == "text/event-stream" {
+			// OpenAPI 3.1 cannot express the parts of a stream.
+			schema["description"] = "Server-sent events: the data of each is JSON of the schema " + o.Event
+		}
+		content[kind] = jsonObject{"schema": schema}
 	}
 	return content
 }

@@ -82,4 +82,9 @@ func TestSecretsPath(t *testing.T) {
 	if !filepath.IsAbs(s.path) || filepath.Base(s.path) != "stoa.secrets" {
 		t.Errorf("the secrets are in %q, want an absolute path", s.path)
 	}
+	// The text at the start names the file as the place of the admin secret only where it has it.
+	t.Setenv(AdminSecretName, strings.Repeat("s", 32))
+	if s, err = loadSecrets(t.Context(), dbtest.NewSQLite(t), "sqlite://stoa.db"); err != nil || s.path != "" {
+		t.Errorf("with an admin secret in the environment it is said to be in %q, %v", s.path, err)
+	}
 }

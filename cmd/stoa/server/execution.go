@@ -184,7 +184,7 @@ func (e *Execution) handleAppChange(a tenancy.App) {
 	case tenancy.Suspended:
 		e.hub.EndTenant(a.ID, tenancy.ErrSuspended)
 	default:
-		e.hub.EndTenant(a.ID, agentsvc.CodeNotFound)
+		e.hub.EndTenant(a.ID, agentsvc.ErrNotFound)
 	}
 	for _, p := range e.pools() {
 		p.StopTenant(a.ID)

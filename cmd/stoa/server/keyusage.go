@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/keyring"
 )
@@ -70,8 +71,8 @@ const keyWatchInterval = time.Minute
 
 // watchFormerKeys logs how many rows are encrypted with former master keys, and when none is any more. It returns at
 // once if there is no former key. Another process, started with the former key first, may write further rows under it;
-// then both lines are repeated.
-func watchFormerKeys(ctx context.Context, d *db.DB, keys *keyring.Keyring, log *slog.Logger) error {
+// then both lines are repeated. The audit trail gets the same, see recordKeyChange.
+func watchFormerKeys(ctx context.Context, d *db.DB, keys *keyring.Keyring, trail *audit.Trail, log *slog.Logger) error {
 	if len(keys.FormerKeyIDs()) == 0 {
 		return nil
 	}
@@ -83,9 +84,13 @@ func watchFormerKeys(ctx context.Context, d *db.DB, keys *keyring.Keyring, log *
 		for _, u := range all {
 			rows += u.Former
 		}
+		// A process that has served with the former key first does not record that others began with the new one.
+		if err == nil && (before < 0 || rows == 0 && before > 0) {
+			err = recordKeyChange(ctx, trail, keys, rows)
+		}
 		switch {
 		case err != nil && ctx.Err() == nil:
-			log.WarnContext(ctx, "the rows under former master keys could not be counted", "error", err)
+			log.WarnContext(ctx, "the use of former master keys could not be determined", "error", err)
 		case err == nil && rows == 0 && before != 0:
 			log.InfoContext(ctx, "no row is encrypted with a former master key: once every process has the new key first, the former one may be removed from "+MasterKeyName)
 		case err == nil && rows > 0 && before <= 0:
@@ -100,4 +105,33 @@ func watchFormerKeys(ctx context.Context, d *db.DB, keys *keyring.Keyring, log *
 			return ctx.Err()
 		}
 	}
+}
+
+// Actions of the audit trail: the first master key encrypts and rows under former ones are encrypted again; no row needs a
+// former one.
+const (
+	actionKeyChange   = "master_key.change"
+	actionKeyComplete = "master_key.complete"
+)
+
+// recordKeyChange adds an entry to the audit trail if its last one about master keys does not say yet that the present
+// first key encrypts, or that the former ones are not needed. rows are the rows under these. Two processes that start at
+// the same time may both add it.
+func recordKeyChange(ctx context.Context, trail *audit.Trail, keys *keyring.Keyring, rows int64) error {
+	entries, _, err := trail.List(ctx, audit.Query{Size: 1, Filter: audit.Filter{Action: "master_key"}})
+	if err != nil {
+		return err
+	}
+	last := audit.Entry{}
+	if len(entries) > 0 {
+		last = entries[0]
+	}
+	action, isSame := actionKeyChange, last.Detail["master_key"] == keys.CurrentKeyID()
+	switch {
+	case rows > 0 && isSame && last.Action == actionKeyChange, rows == 0 && (!isSame || last.Action == actionKeyComplete):
+		return nil
+	case rows == 0:
+		action = actionKeyComplete
+	}
+	return trail.Record(ctx, audit.Entry{Actor: audit.System, Action: action, Detail: map[string]any{"master_key": keys.CurrentKeyID(), "former": keys.FormerKeyIDs()}})
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/keyring"
@@ -74,13 +76,84 @@ func TestKeyUsage(t *testing.T) {
 	})
 }
 
+// TestMasterKeyAudit changes the master key in the three steps of docs/operations.md, with restarts: the audit trail has
+// one entry when the new key begins to encrypt and one when no row needs the former key, with ids and never the keys.
+func TestMasterKeyAudit(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		before, after := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
+		start := func(masters ...[]byte) *keyring.Keyring {
+			t.Helper()
+			keys, err := keyring.New(masters...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(masters) > 1 {
+				if line := firstLine(t, d, keys); strings.Contains(line, "level=WARN") {
+					t.Error(line)
+				}
+			}
+			return keys
+		}
+		execute := func(sql string, args ...any) {
+			t.Helper()
+			var b db.Batch
+			b.Exec(nil, sql, args...)
+			if err := d.Platform().Do(t.Context(), &b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		changing, err := keyring.New(after, before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trail := audit.New(d, changing, nil)
+		checkEntries := func(want ...string) {
+			t.Helper()
+			entries, _, err := trail.List(t.Context(), audit.Query{Size: 10, Filter: audit.Filter{Action: "master_key"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, e := range slices.Backward(entries) {
+				detail, err := json.Marshal(e.Detail)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, e.Actor.Name+" "+e.Action+" "+string(detail))
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("the audit trail (-want +got):\n%s", diff)
+			}
+		}
+		old, next := start(before).CurrentKeyID(), start(after).CurrentKeyID()
+		execute(`INSERT INTO signing_key (generation, id, seed, master, signs_from, created_at) VALUES (1, 'key', $1, $2, 0, 0)`, []byte{1}, old)
+		start(before, after)
+		checkEntries()
+		changed := fmt.Sprintf(`stoa master_key.change {"former":[%q],"master_key":%q}`, old, next)
+		for range 2 {
+			start(after, before)
+			checkEntries(changed)
+		}
+		execute(`UPDATE signing_key SET master = $1`, next)
+		if err := trail.Reseal(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		done := fmt.Sprintf(`stoa master_key.complete {"former":[%q],"master_key":%q}`, old, next)
+		for range 2 {
+			start(after, before)
+			checkEntries(changed, done)
+		}
+	})
+}
+
 // firstLine returns the first line that watchFormerKeys logs.
 func firstLine(t *testing.T, d *db.DB, keys *keyring.Keyring) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	w := &cancellingWriter{cancel: cancel}
-	if err := watchFormerKeys(ctx, d, keys, slog.New(slog.NewTextHandler(w, nil))); !errors.Is(err, context.Canceled) {
+	if err := watchFormerKeys(ctx, d, keys, audit.New(d, keys, nil), slog.New(slog.NewTextHandler(w, nil))); !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
 	}
 	return w.String()

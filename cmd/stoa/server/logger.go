@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -45,7 +46,7 @@ func NewLogger(ctx context.Context, s LogSettings, version string) (*slog.Logger
 		h = slog.NewMultiHandler(h, exported)
 		closers = append(closers, end)
 	}
-	return slog.New(correlatingHandler{Handler: h, level: level}), func() error {
+	return slog.New(correlatingHandler{Handler: h, level: level, names: &appNames{}}), func() error {
 		var errs []error
 		// The exporter is flushed before the file closes, since it may log.
 		for _, c := range slices.Backward(closers) {
@@ -87,11 +88,45 @@ func newLineHandler(out io.Writer, format string, level slog.Level) slog.Handler
 }
 
 // correlatingHandler adds to each record what its context belongs to: the request, the app, the task of the run, and
-// the trace. An attribute that the record already has is not added again.
+// the trace; and to a record about an app by its id the app's name. An attribute that the record already has is not added
+// again.
 type correlatingHandler struct {
 	slog.Handler
 	level slog.Level
 	keys  []string // keys of the attributes that WithAttrs has added
+	// names finds the names of apps; nil = they are not added. All handlers that are derived from one share it.
+	names *appNames
+}
+
+// appNames finds the names of apps for the log. find is set when the server has apps, see setAppNames.
+type appNames struct {
+	find atomic.Pointer[func(db.ID) string]
+}
+
+// setAppNames makes the lines of a logger of NewLogger about an app by its id contain the name that find returns, if it
+// is not "". find must not wait and must not log.
+func setAppNames(log *slog.Logger, find func(db.ID) string) {
+	if h, ok := log.Handler().(correlatingHandler); ok && h.names != nil {
+		h.names.find.Store(&find)
+	}
+}
+
+// nameAttr returns the name of the app that r is about by its id, in the attribute tenant; ok is false if it is not known.
+func (h correlatingHandler) nameAttr(r slog.Record) (name slog.Attr, ok bool) {
+	if h.names == nil {
+		return slog.Attr{}, false
+	}
+	find := h.names.find.Load()
+	if find == nil {
+		return slog.Attr{}, false
+	}
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "tenant" {
+			name = slog.String("app", (*find)(db.ID(a.Value.String())))
+		}
+		return name.Key == ""
+	})
+	return name, name.Key != "" && name.Value.String() != ""
 }
 
 // Enabled implements [slog.Handler]. The level is checked here because an exporting handler has none of its own.
@@ -109,7 +144,11 @@ func (h correlatingHandler) Handle(ctx context.Context, r slog.Record) error {
 		r = r.Clone()
 		r.Level = slog.LevelDebug
 	}
-	if details := contextAttrs(ctx); len(details) > 0 {
+	details := contextAttrs(ctx)
+	if name, ok := h.nameAttr(r); ok {
+		details = append([]slog.Attr{name}, details...) // before the context's, which may be about another app
+	}
+	if len(details) > 0 {
 		var array [24]string // on the stack: every request writes a line
 		written := append(array[:0], h.keys...)
 		r.Attrs(func(a slog.Attr) bool { written = append(written, a.Key); return true })
@@ -118,6 +157,7 @@ func (h correlatingHandler) Handle(ctx context.Context, r slog.Record) error {
 			// The record's own attribute is more specific than the context's.
 			if !slices.Contains(written, a.Key) {
 				r.AddAttrs(a)
+				written = append(written, a.Key)
 			}
 		}
 	}

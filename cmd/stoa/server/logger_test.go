@@ -41,6 +41,31 @@ func TestCorrelated(t *testing.T) {
 	}
 }
 
+// TestAppNames checks that a line about an app by its id also has its name, as far as it is known, and only once.
+func TestAppNames(t *testing.T) {
+	t.Parallel()
+	names := func(id db.ID) string { return map[db.ID]string{"id-of-acme": "acme"}[id] }
+	for _, tt := range []struct {
+		name string
+		log  func(log *slog.Logger)
+		want string
+	}{
+		{"by id", func(log *slog.Logger) { log.Warn("m", "tenant", db.ID("id-of-acme"), "task", "t1") }, "msg=m tenant=id-of-acme task=t1 app=acme"},
+		{"text", func(log *slog.Logger) { log.Warn("m", "tenant", "id-of-acme") }, "msg=m tenant=id-of-acme app=acme"},
+		{"with its name", func(log *slog.Logger) { log.Warn("m", "tenant", db.ID("id-of-acme"), "app", "acme") }, "msg=m tenant=id-of-acme app=acme"},
+		{"of a logger", func(log *slog.Logger) { log.With("app", "acme").Warn("m", "tenant", db.ID("id-of-acme")) }, "app=acme tenant=id-of-acme"},
+		{"not loaded", func(log *slog.Logger) { log.Warn("m", "tenant", db.ID("other")) }, "msg=m tenant=other"},
+	} {
+		var out bytes.Buffer
+		log := slog.New(correlatingHandler{Handler: newLineHandler(&out, "simple", slog.LevelInfo), level: slog.LevelInfo, names: &appNames{}})
+		setAppNames(log, names)
+		tt.log(log)
+		if got := strings.TrimSpace(out.String()); !strings.HasSuffix(got, tt.want) {
+			t.Errorf("%s: the line is %q, want it to end with %q", tt.name, got, tt.want)
+		}
+	}
+}
+
 // TestConsequences checks that lines about what an outage of the database causes are at debug level, and others are not.
 func TestConsequences(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,7 @@ type processSecrets struct {
 	masterKeys string
 	// metricsToken is the bearer token of the metrics endpoint, "" = none is needed.
 	metricsToken string
-	// path is the absolute path of the file that contains the first two, "" if they came from the environment.
+	// path is the absolute path of the file that contains the admin secret, "" if that came from the environment.
 	path string
 	// masterKeySource is where the master keys came from, for messages: the variable, or its line in the file at path.
 	masterKeySource string
@@ -88,7 +88,7 @@ func (s *processSecrets) fillFromFile(path string, mayGenerate func() error) err
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the secrets of this server: %w", err)
 	}
-	text := string(raw)
+	text, hasAdminSecret := string(raw), s.adminSecret != ""
 	for _, one := range []struct {
 		name  string
 		value *string
@@ -108,8 +108,10 @@ func (s *processSecrets) fillFromFile(path string, mayGenerate func() error) err
 		// Lines are appended, so that what else is in the file is kept.
 		text += one.name + "=" + *one.value + "\n"
 	}
-	if s.path, err = filepath.Abs(path); err != nil {
-		return fmt.Errorf("find the folder of the secrets of this server: %w", err)
+	if !hasAdminSecret {
+		if s.path, err = filepath.Abs(path); err != nil {
+			return fmt.Errorf("find the folder of the secrets of this server: %w", err)
+		}
 	}
 	if text == string(raw) {
 		return nil

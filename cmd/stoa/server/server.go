@@ -188,6 +188,7 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	setAppNames(o.Log, execution.Runtimes.AppName)
 	hosts, err := router.New(apps, o.Settings.Listen.AppHosts)
 	if err != nil {
 		return nil, err
@@ -296,7 +297,9 @@ func (s *Server) loops() []func(context.Context) error {
 		s.Storage.Quota.Run, d.InMemory.RunCleanup, d.Billing.Run, d.Billing.Invoices.Run, s.Exporter.Run, newStorageSampler(s.Storage.DB, s.Apps, d.Billing, s.Log).run,
 		s.NewSweeper(s.Log).Run, audit.NewInspector(s.Apps.Trail, leader.New(s.Storage.DB, "audit", agentsvc.NewID())).Run, idempotency.New(s.Storage.DB, s.Log).Run, s.network.gcTuner.Run,
 	}
-	all = append(all, s.Storage.keyWatch.run, func(ctx context.Context) error { return watchFormerKeys(ctx, s.Storage.DB, s.Storage.keyring, s.Log) })
+	all = append(all, s.Storage.keyWatch.run, func(ctx context.Context) error {
+		return watchFormerKeys(ctx, s.Storage.DB, s.Storage.keyring, s.Apps.Trail, s.Log)
+	})
 	if s.DefaultApp.path != "" {
 		var onReload func(error)
 		if m := s.telemetry.metrics; m != nil {

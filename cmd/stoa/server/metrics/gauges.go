@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"time"
@@ -50,7 +51,7 @@ type Sources struct {
 // RegisterGauges defines the metrics that are computed when they are read. It is called once, when what they read
 // exists.
 func (r *Recorder) RegisterGauges(s Sources) error {
-	d := r.defined
+	d, guard := r.defined, &queryGuard{}
 	d.newGauge("stoa_build_info", "", "Always 1: the version of this process, what it was built from, and with which Go.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
 		show(1, metric.WithAttributes(attribute.String("version", s.Version), attribute.String("commit", s.Commit), attribute.String("go_version", runtime.Version())))
 	}, "version", "commit", "go_version")
@@ -69,7 +70,7 @@ func (r *Recorder) RegisterGauges(s Sources) error {
 				show(float64(n), withLabel("bound", bound))
 			}
 		}, "bound")
-	oldest := newCachedQuery(s.OldestDocument)
+	oldest := newCachedQuery(guard, s.OldestDocument)
 	d.newGauge("stoa_documents_oldest_pending", "s", "Time that the document waits which waits longest for its indexing, of all apps; 0 if none does.", func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
 		if age, err := oldest(ctx); err == nil {
 			show(age.Seconds())
@@ -77,14 +78,14 @@ func (r *Recorder) RegisterGauges(s Sources) error {
 	})
 	d.newGauge("stoa_apps_loaded", "", "Apps that are held ready to be called.", observeInt(s.AppsLoaded))
 	// One query serves the gauges of the queue.
-	queue := &queueStatsCache{db: s.DB}
+	queue := newQueueStatsCache(guard, s.DB)
 	d.newGauge("stoa_queue_runs", "", "Runs of all processes: pending (those that wait for their session included), running, failed (dead letters), input_required.",
 		queue.observeStates, "state")
 	d.newGauge("stoa_queue_app_runs", "", "Runs of all processes that are pending or running, by app.", queue.newAppsObserver(r.labels.apps), "state", "app")
 	d.newGauge("stoa_queue_oldest", "s", "Age of the run that has waited the longest, in all processes.", queue.observeOldest)
 	d.newGauge("stoa_notification_receivers", "", "Addresses for notifications of tasks, of all apps: open, and among them failing, whose last notification could not be delivered.",
-		newReceiversObserver(receiver.NewQueue(s.DB)), "state")
-	d.newGauge("stoa_audit_flaws", "", "Places where the audit trail is not as it was written, of all that inspections have found: not 0 means that it was changed.", newFlawsObserver(s.AuditFlaws))
+		newReceiversObserver(guard, receiver.NewQueue(s.DB)), "state")
+	d.newGauge("stoa_audit_flaws", "", "Places where the audit trail is not as it was written, of all that inspections have found: not 0 means that it was changed.", newFlawsObserver(guard, s.AuditFlaws))
 	d.newGauge("stoa_usage_pending", "", "Rows of usage that wait in this process until the database takes them.", observeInt(func() int64 {
 		waiting, _ := s.UsagePending()
 		return waiting
@@ -93,7 +94,7 @@ func (r *Recorder) RegisterGauges(s Sources) error {
 		_, lost := s.UsagePending()
 		return lost
 	}))
-	r.registerBillingGauges(s)
+	r.registerBillingGauges(guard, s)
 	d.newObservedCounter("stoa_storage_refused", "", "Writes that were refused since their app stores as much as it may.", observeInt(s.WritesRefused))
 	if s.DB.Engine() == db.Postgres {
 		d.defineConnectionPool(s.DB)
@@ -105,8 +106,8 @@ func (r *Recorder) RegisterGauges(s Sources) error {
 const maxBudgetSeries = 50
 
 // registerBillingGauges defines the gauges of budgets and exports.
-func (r *Recorder) registerBillingGauges(s Sources) {
-	budgets := newCachedQuery(func(ctx context.Context) ([]budget.TightBudget, error) {
+func (r *Recorder) registerBillingGauges(guard *queryGuard, s Sources) {
+	budgets := newCachedQuery(guard, func(ctx context.Context) ([]budget.TightBudget, error) {
 		return s.TightestBudgets(ctx, maxBudgetSeries)
 	})
 	r.defined.newGauge("stoa_budget_remaining_ratio", "", "Part of a budget that is left in its window, from 0 to 1, of the 50 used budgets that have the least; "+
@@ -120,7 +121,7 @@ func (r *Recorder) registerBillingGauges(s Sources) {
 			}
 		}
 	}, "budget", "app")
-	exports := newCachedQuery(s.Exports)
+	exports := newCachedQuery(guard, s.Exports)
 	r.defined.newGauge("stoa_export_lag", "s", "Age of the oldest usage of a batch that the receiver of an export has not accepted, 0 if there is none.",
 		func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
 			list, _ := exports(ctx)
@@ -135,8 +136,35 @@ func (r *Recorder) registerBillingGauges(s Sources) {
 	}
 }
 
+// errDatabaseSlow is the error of a query that is not made because another one has just taken too long.
+var errDatabaseSlow = errors.New("the database does not answer in time")
+
+// queryGuard bounds what a read of all gauges waits for a database that does not answer: after a query that took too long
+// no other is made for queueStatsTTL. It is shared by the queries of all gauges.
+type queryGuard struct {
+	mu        sync.Mutex
+	slowUntil time.Time
+}
+
+// run calls query with the bound of a query.
+func (g *queryGuard) run(ctx context.Context, query func(ctx context.Context) error) error {
+	// Locked during the query, so that concurrent reads find out together that the database does not answer.
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if time.Now().Before(g.slowUntil) {
+		return errDatabaseSlow
+	}
+	bounded, cancel := context.WithTimeout(ctx, queueStatsTimeout)
+	defer cancel()
+	err := query(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		g.slowUntil = time.Now().Add(queueStatsTTL)
+	}
+	return err
+}
+
 // newCachedQuery returns query with its result kept for queueStatsTTL. A failed one is not repeated before either.
-func newCachedQuery[T any](query func(ctx context.Context) (T, error)) func(ctx context.Context) (T, error) {
+func newCachedQuery[T any](guard *queryGuard, query func(ctx context.Context) (T, error)) func(ctx context.Context) (T, error) {
 	var mu sync.Mutex // guards the variables below, also during the query: concurrent scrapes share one
 	var at time.Time
 	var result T
@@ -145,9 +173,11 @@ func newCachedQuery[T any](query func(ctx context.Context) (T, error)) func(ctx 
 		mu.Lock()
 		defer mu.Unlock()
 		if time.Since(at) >= queueStatsTTL {
-			ctx, cancel := context.WithTimeout(ctx, queueStatsTimeout)
-			defer cancel()
-			result, err = query(ctx)
+			err = guard.run(ctx, func(ctx context.Context) error {
+				var err error
+				result, err = query(ctx)
+				return err
+			})
 			at = time.Now()
 		}
 		return result, err
@@ -181,36 +211,26 @@ const (
 	queueStatsTimeout = 2 * time.Second
 )
 
-// queueStatsCache caches the statistics of the queue for all gauges that show a part of them. A scrape then needs one
+// queueStatsCache has the statistics of the queue for all gauges that show a part of them. A scrape then needs one
 // query.
 type queueStatsCache struct {
-	db *db.DB
-
-	// mu guards the fields below. It is locked during the query, so that concurrent scrapes share one.
-	mu       sync.Mutex
-	loadedAt time.Time // of the last attempt, also a failed one
-	stats    queuestats.Stats
-	loaded   bool // the last attempt succeeded
+	load func(ctx context.Context) (queuestats.Stats, error)
 }
 
-// loadStats returns the statistics, at most queueStatsTTL old, and whether they are valid. A failed query is not
-// repeated before queueStatsTTL is over.
+// newQueueStatsCache returns the statistics of the queue in d.
+func newQueueStatsCache(guard *queryGuard, d *db.DB) *queueStatsCache {
+	return &queueStatsCache{newCachedQuery(guard, func(ctx context.Context) (queuestats.Stats, error) { return queuestats.CountOpen(ctx, d) })}
+}
+
+// loadStats returns the statistics, at most queueStatsTTL old, and whether they are valid.
 func (q *queueStatsCache) loadStats(ctx context.Context) (queuestats.Stats, bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if time.Since(q.loadedAt) < queueStatsTTL {
-		return q.stats, q.loaded
-	}
-	ctx, cancel := context.WithTimeout(ctx, queueStatsTimeout)
-	defer cancel()
-	last, err := queuestats.CountOpen(ctx, q.db)
-	q.stats, q.loaded, q.loadedAt = last, err == nil, time.Now()
-	return q.stats, q.loaded
+	stats, err := q.load(ctx)
+	return stats, err == nil
 }
 
 // newReceiversObserver returns the callback that shows how many notification receivers are open and failing.
-func newReceiversObserver(q *receiver.Queue) observeFunc {
-	counts := newCachedQuery(func(ctx context.Context) (n struct{ open, failing int64 }, err error) {
+func newReceiversObserver(guard *queryGuard, q *receiver.Queue) observeFunc {
+	counts := newCachedQuery(guard, func(ctx context.Context) (n struct{ open, failing int64 }, err error) {
 		n.open, n.failing, err = q.Count(ctx)
 		return n, err
 	})
@@ -262,11 +282,14 @@ func (q *queueStatsCache) newAppsObserver(names *topK) observeFunc {
 
 // newFlawsObserver returns the callback that shows how many flaws of the audit trail are known. They are stored in the
 // database, so that every process shows those that another process found.
-func newFlawsObserver(count func(ctx context.Context) (int64, error)) observeFunc {
+func newFlawsObserver(guard *queryGuard, count func(ctx context.Context) (int64, error)) observeFunc {
 	return func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
-		ctx, cancel := context.WithTimeout(ctx, queueStatsTimeout)
-		defer cancel()
-		if n, err := count(ctx); err == nil {
+		var n int64
+		err := guard.run(ctx, func(ctx context.Context) (err error) {
+			n, err = count(ctx)
+			return err
+		})
+		if err == nil {
 			show(float64(n))
 		}
 	}

@@ -1,6 +1,6 @@
 // Does with the generated client what most users of the API do, and prints what it saw as JSON.
 import createClient from "openapi-fetch";
-import type { paths } from "./api.js";
+import type { components, paths } from "./api.js";
 
 declare const process: { argv: string[] };
 
@@ -18,10 +18,21 @@ function must<T>(answer: { data?: T; error?: unknown; response: Response }): T {
 const seen: Record<string, unknown> = {};
 
 const app = { app: "shop" };
+const config = `# the shop
+llms:
+  m:
+    provider: scripted
+    script:
+      - when: {text: sum}
+        then: [{call: {tool: calc, arguments: {expression: "1+2"}}}]
+      - then: [{say: "You said: {{text}}"}]
+tools: {calc: {type: function, handler: calculator, require_approval: true}}
+agents: {assistant: {llm: m, tools: [calc]}}
+`;
 const created = must(
   await operator.POST("/admin/apps", {
     params: { header: { "Idempotency-Key": "create-shop" } },
-    body: { name: app.app, config: "llms: {m: {provider: scripted}}\nagents: {assistant: {llm: m}}\n", labels: { tier: "free" } },
+    body: { name: app.app, config, labels: { tier: "free" } },
   }),
 );
 seen.created = [created.name, created.status];
@@ -47,6 +58,24 @@ seen.listed = [list.tasks.map((t) => t.id === id), list.totalSize];
 
 const usage = must(await user.GET("/billing/usage", { params: { query: { group_by: "agent" } } }));
 seen.usage = [usage.totals.runs, usage.rows.map((row) => row.agent)];
+
+const message = (messageId: string, text: string) => ({ messageId, role: "ROLE_USER", parts: [{ text }] });
+const stream = await user.POST("/v1/agents/{agent}/message:stream", { params: { path: agent }, parseAs: "text", body: { message: message("m2", "stream") } });
+type Event = components["schemas"]["V1Event"];
+const events = must(stream).split("\n").filter((line) => line.startsWith("data: ")).map((line): Event => JSON.parse(line.slice(6)));
+seen.streamed = [events[0].task?.status?.state, events.some((e) => e.task?.status?.state === "TASK_STATE_COMPLETED")];
+
+const asked = must(await user.POST("/v1/agents/{agent}/message:send", { params: { path: agent }, body: { message: message("m3", "sum"), configuration: { blocking: true } } }));
+const waiting = must(await user.GET("/tasks", { params: { query: { status: "input_required" } } }));
+seen.waiting = waiting.tasks.map((t) => [t.task_id === asked.task!.id, t.approvals?.length]);
+seen.approved = must(await user.POST("/tasks/{task}/approve", { params: { path: { task: asked.task!.id } }, body: {} })).task_id === asked.task!.id;
+
+const yaml = { "Content-Type": "application/yaml", Accept: "application/yaml" };
+const current = await user.GET("/config", { headers: yaml, parseAs: "text" });
+const save = (ifMatch: string, text: string) =>
+  user.PUT("/config", { params: { header: { "If-Match": ifMatch } }, body: text, bodySerializer: (b) => b as string, headers: { "Content-Type": "application/yaml" } });
+const configTag = current.response.headers.get("ETag")!;
+seen.config = [(current.data as unknown) === config, must(await save(configTag, config + "# more\n")).revision, (await save(configTag, config)).response.status];
 
 const read = await operator.GET("/admin/apps/{app}", { params: { path: app } });
 const tag = read.response.headers.get("ETag")!;
