@@ -56,7 +56,7 @@ func openExercisedServer(t *testing.T) *testServer {
 	m := h.Metrics()
 	m.RecordRequest(surface.Observation{App: "acme", Agent: "a", Route: "/agents/{agent}", Status: 429, Code: apierror.ResourceExhausted})
 	m.RecordRefusal("acme", "user-count-minute")
-	m.RecordModelCall(t.Context(), "acme", runtime.ModelCall{Provider: "openai", Model: "m", Duration: time.Second, TimeToFirstChunk: time.Second, ErrorKind: "500", Usage: agentsvc.Usage{InputTokens: 3}})
+	m.RecordModelCall(t.Context(), "acme", runtime.ModelCall{Provider: "openai", Model: "m", Duration: time.Second, TimeToFirstChunk: time.Second, ErrorKind: "500", Usage: agentsvc.Usage{InputTokens: 3, CacheReadTokens: 1}})
 	m.RecordToolCall(t.Context(), "acme", runtime.ToolCall{Tool: "x", Duration: time.Second, ErrorKind: "timeout"})
 	m.RecordRunEnd(t.Context(), "acme", store.Run{}, "", time.Second)
 	m.RecordFinding(t.Context(), "acme", guardrail.Finding{Guardrail: "house", Action: guardrail.Block})
