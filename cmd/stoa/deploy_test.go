@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"maps"
 	"net/http/httptest"
 	"regexp"
@@ -182,7 +181,7 @@ func TestDeployQueriesDetects(t *testing.T) {
 		{deploytest.Query{Expr: `a_total`, Shown: []string{"app"}}, "no metric in it has the label app"},
 		{deploytest.Query{Expr: `vector(0)`}, "it names no metric"},
 	} {
-		if got := strings.Join(shown.findFaults(tt.query), "; "); cmp.Compare(got, tt.want) != 0 {
+		if got := strings.Join(shown.findFaults(tt.query), "; "); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.query.Expr, got, tt.want)
 		}
 	}

@@ -164,7 +164,7 @@ func TestAlertTests(t *testing.T) {
 // units are the units of Grafana that the dashboards use.
 var units = []string{"none", "s", "d", "bytes", "percentunit", "reqps", "ops", "cps"}
 
-// TestDashboards checks that dashboards and panels can be told apart, and that each panel has a query, a unit and a place.
+// TestDashboards checks that each dashboard and panel has an id of its own, and that each panel has a query, a unit and a place.
 func TestDashboards(t *testing.T) {
 	t.Parallel()
 	dashboards, err := ReadDashboards(root)
