@@ -42,7 +42,7 @@ run: build ## build and serve examples/default.yaml on SQLite, with metrics
 	@exec bin/stoa serve --config examples/default.yaml $(ARGS)
 
 .PHONY: test
-test: build ## run every test with the race detector, with a private PostgreSQL, Redis, MCP servers, OpenID provider, browser, official clients and a generated one, and Chroma
+test: build ## run every test with the race detector, with a private PostgreSQL, Redis, MariaDB, MCP servers, OpenID provider, browser, official clients and a generated one, and Chroma
 	@.ci/needs gcc=gcc,libc6-dev bwrap=bubblewrap
 	@.ci/needs haproxy=haproxy || echo "ATTENTION: the rolling restarts behind a balancer are skipped" >&2
 	@.ci/needs prometheus=prometheus || echo "ATTENTION: the metrics are not held against a real Prometheus" >&2
@@ -55,7 +55,7 @@ test: build ## run every test with the race detector, with a private PostgreSQL,
 	api=$$(.ci/api-client) || echo "ATTENTION: the test with a client generated from the OpenAPI document is skipped" >&2; \
 	chroma=$$(.ci/vector-stores) || echo "ATTENTION: the test of the vector store against a real Chroma is skipped" >&2; \
 	CGO_ENABLED=1 .ci/progress go list -v -export -deps -test $(RACE) $(PKG) >/dev/null; \
-	STOA_TEST_MCP_SERVERS=$$servers STOA_TEST_OIDC_PROVIDER=$$provider STOA_TEST_A2A_SDK=$$client STOA_TEST_BROWSER=$$browser STOA_TEST_CLIENT_SDKS=$$sdks STOA_TEST_API_CLIENT=$$api STOA_TEST_CHROMA=$$chroma .ci/with-services env CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 go test $(TESTFLAGS) $(RACE) -timeout 75m $(ARGS) $(PKG)
+	STOA_TEST_MCP_SERVERS=$$servers STOA_TEST_OIDC_PROVIDER=$$provider STOA_TEST_A2A_SDK=$$client STOA_TEST_BROWSER=$$browser STOA_TEST_CLIENT_SDKS=$$sdks STOA_TEST_API_CLIENT=$$api STOA_TEST_CHROMA=$$chroma .ci/with-services .ci/mariadb env CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 go test $(TESTFLAGS) $(RACE) -timeout 75m $(ARGS) $(PKG)
 
 .PHONY: faults
 faults: ## run the tests that break things on purpose (build tag faults)

@@ -25,6 +25,8 @@ type Event struct {
 	Decision *Decision
 	Usage    *Usage
 	Finding  *Finding
+	// Sources are passages of documents that got their numbers, for a model of the turn.
+	Sources *Sources
 	// Checkpoint is a place that the agent has reached. On the log it is a point from which the task can be restored.
 	Checkpoint *Checkpoint
 	Chunk      *Chunk

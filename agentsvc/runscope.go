@@ -12,6 +12,8 @@ type RunScope struct {
 	Usage *UsageRecorder
 	// Findings records what guardrails find; nil: nothing is recorded.
 	Findings FindingRecorder
+	// Sources numbers the passages of documents that the turn's models are given; nil: they are numbered from 1.
+	Sources SourceRecorder
 }
 
 // Payer is the agent and the owner that usage is counted for.

@@ -27,6 +27,11 @@ func (ev Event) ByteSize() (n int64) {
 	if ev.Decision != nil {
 		n += int64(len(ev.Decision.Arguments))
 	}
+	if ev.Sources != nil {
+		for _, s := range ev.Sources.List {
+			n += int64(len(s.Store) + len(s.Document) + len(s.Title) + len(s.Heading) + len(s.URL) + len(s.Quote))
+		}
+	}
 	if ev.Chunk != nil {
 		n += int64(len(ev.Chunk.Text))
 	}

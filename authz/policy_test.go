@@ -40,6 +40,8 @@ func TestRoles(t *testing.T) {
 		{scope: "config:read", admin: true, operator: true, developer: true},
 		{scope: "config:write", admin: true, operator: true, developer: true},
 		{scope: "usage:read", admin: true, operator: true, developer: true, viewer: true},
+		{scope: "documents:read", admin: true, operator: true, developer: true, caller: true, viewer: true},
+		{scope: "documents:write", admin: true, operator: true, developer: true},
 		{scope: "platform:admin"},
 		{scope: "agents:*"},
 		{scope: ""},
@@ -306,7 +308,7 @@ func BenchmarkNewPolicy(b *testing.B) {
 
 func TestScopeWords(t *testing.T) {
 	t.Parallel()
-	want := "agents:call agents:call:<agent> agents:read config:read config:write tasks:approve tasks:cancel tasks:read usage:read"
+	want := "agents:call agents:call:<agent> agents:read config:read config:write documents:read documents:write tasks:approve tasks:cancel tasks:read usage:read"
 	if diff := cmp.Diff(want, strings.Join(listScopeNames(), " ")); diff != "" {
 		t.Error(diff)
 	}

@@ -21,6 +21,9 @@ const (
 	ConfigRead   Scope = "config:read"   // read the configuration and its schema; open the studio
 	ConfigWrite  Scope = "config:write"  // change the configuration
 	UsageRead    Scope = "usage:read"    // read usage, budgets and invoices
+
+	DocumentsRead  Scope = "documents:read"  // list, read and search the documents whose access includes the principal
+	DocumentsWrite Scope = "documents:write" // read every document; upload, delete and index documents
 )
 
 // callPrefix begins a scope that allows calling one agent: agents:call:NAME.
@@ -49,6 +52,9 @@ var rolesByScope = map[Scope][]string{
 	ConfigRead:   {RoleAdmin, RoleOperator, RoleDeveloper},
 	ConfigWrite:  {RoleAdmin, RoleOperator, RoleDeveloper},
 	UsageRead:    {RoleAdmin, RoleOperator, RoleDeveloper, RoleViewer},
+
+	DocumentsRead:  {RoleAdmin, RoleOperator, RoleDeveloper, RoleCaller, RoleViewer},
+	DocumentsWrite: {RoleAdmin, RoleOperator, RoleDeveloper},
 }
 
 // BuiltInRoleNames returns the built-in roles. Each of them has [AgentsRead], so its list is complete.

@@ -18,14 +18,18 @@ import (
 
 // differences lists what one engine has otherwise than the other, with the reason.
 var differences = map[string]string{
-	"column memory.lexemes":    "PostgreSQL searches words in a column with a GIN index",
-	"index memory_lexemes":     "PostgreSQL searches words in a column with a GIN index",
+	"column memory.lexemes":    "PostgreSQL matches words in a column",
 	"column memory.n":          "SQLite's full-text index names a row by an integer",
 	"column memory.scope":      "SQLite's full-text index is restricted to an owner by a word",
 	"primary key of memory":    "SQLite's full-text index names a row by an integer",
 	"index memory(tenant, id)": "the primary key of PostgreSQL is a unique constraint on SQLite",
-	"deletes of usage":         "usage goes with its app: PostgreSQL lets the platform delete it, SQLite a statement about a deleted app",
-	"column session_turn.at":   "on SQLite stoa_now is a function of the process, which a default must not need",
+	"column chunk.lexemes":     "PostgreSQL matches words in a column",
+	"column chunk.n":           "SQLite's full-text index names a row by an integer",
+	"column chunk.scope":       "SQLite's full-text index is restricted to a store by a word",
+	"primary key of chunk":     "SQLite's full-text index names a row by an integer",
+	"index chunk(tenant, store, document, generation, revision, ordinal)": "the primary key of PostgreSQL is a unique constraint on SQLite",
+	"deletes of usage":       "usage goes with its app: PostgreSQL lets the platform delete it, SQLite a statement about a deleted app",
+	"column session_turn.at": "on SQLite stoa_now is a function of the process, which a default must not need",
 }
 
 // catalogue is a schema as a database describes it: what an object is and its name, and how it is defined.

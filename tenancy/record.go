@@ -105,6 +105,11 @@ func (s *store) loadByName(ctx context.Context, name string) (*appState, error) 
 // loadByID reads an app completely, in one round trip, through the app's own handle, so that row-level security
 // applies. revision 0 is the current one. An app that is being deleted is [agentsvc.CodeNotFound].
 func (s *store) loadByID(ctx context.Context, id db.ID, revision int64) (*appState, error) {
+	return s.loadByIDWhere(ctx, id, revision, func(status Status) bool { return status != Deleting })
+}
+
+// loadByIDWhere is loadByID for an app whose status is accepted.
+func (s *store) loadByIDWhere(ctx context.Context, id db.ID, revision int64, accepted func(Status) bool) (*appState, error) {
 	var b db.Batch
 	var r appRecord
 	found := false
@@ -119,7 +124,7 @@ func (s *store) loadByID(ctx context.Context, id db.ID, revision int64) (*appSta
 	if err := s.db.Tenant(id).Do(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read app %s: %w", id, err)
 	}
-	if !found || r.app.Status == Deleting {
+	if !found || !accepted(r.app.Status) {
 		return nil, errNoApp
 	}
 	if revision == 0 {

@@ -92,6 +92,15 @@ func (r Revisions) Restore(ctx context.Context, actor audit.Actor, app string, r
 	})
 }
 
+// LoadDeleting is [Service.LoadSnapshot] for an app that is being deleted, for [Options].EraseApp.
+func (r Revisions) LoadDeleting(ctx context.Context, id db.ID) (*Snapshot, error) {
+	w, err := r.store.loadByIDWhere(ctx, id, 0, func(status Status) bool { return status == Deleting })
+	if err != nil {
+		return nil, err
+	}
+	return &Snapshot{App: w.app, Config: w.config, Hasher: w.auditHasher(), secrets: w.secrets}, nil
+}
+
 // LoadCurrent returns the app with that id and its masked configuration, read through the app's own handle. It does not
 // return the default app.
 func (r Revisions) LoadCurrent(ctx context.Context, id db.ID) (App, error) {

@@ -53,14 +53,14 @@ type Agent struct {
 	// Guardrails names the checks on this agent's input, output and tool calls. Those of an agent made of others judge
 	// what the whole is asked and answers.
 	Guardrails string `yaml:"guardrails" ref:"guardrails"`
-	// DocumentStores are the documents the agent can search.
-	DocumentStores []string `yaml:"document_stores" ref:"document_stores"`
-	// IncludeContext puts what the search finds before the model without being asked.
-	IncludeContext bool `yaml:"include_context" jsonschema:"default=false"`
-	// IncludeContextLimit is how many findings are put before the model.
-	IncludeContextLimit int `yaml:"include_context_limit" jsonschema:"minimum=0"`
-	// IncludeContextMaxLength is how long each finding may be, in characters.
-	IncludeContextMaxLength int `yaml:"include_context_max_length" jsonschema:"minimum=0"`
+	// DocumentStores are the documents the agent can search, each by a tool `search_<store>`.
+	DocumentStores []string `yaml:"document_stores" ref:"document_stores" only:"type=llm"`
+	// IncludeContext puts the passages that match a message before the model without being asked.
+	IncludeContext bool `yaml:"include_context" jsonschema:"default=false" only:"type=llm"`
+	// IncludeContextLimit is how many passages are put before the model, of all stores together; 0 is 5.
+	IncludeContextLimit int `yaml:"include_context_limit" jsonschema:"minimum=0,maximum=100" only:"type=llm"`
+	// IncludeContextMaxLength is how long each of them may be, in characters; 0 is 1,000.
+	IncludeContextMaxLength int `yaml:"include_context_max_length" jsonschema:"minimum=0,maximum=100000" only:"type=llm"`
 	// StructuredOutput makes the agent answer in JSON of a given schema.
 	StructuredOutput *StructuredOutput `yaml:"structured_output" only:"type=llm"`
 	// Context says how much of a long conversation the model gets to see, which is for agents with a model alone, and
@@ -113,11 +113,25 @@ func (a *Agent) checkRules(c *validation, s document.Location) {
 		c.addProblem(s, "a remote agent needs url, agent_card_url or agent_card_file")
 	}
 	a.checkRemote(c, s)
+	a.checkDocumentStores(c, s)
 	a.checkGuardrail(c, s)
 	a.checkMembers(c, s)
 	a.checkTermination(c, s)
 	a.checkContext(c, s.Child("context"))
 	a.checkNotifications(c, s.Child("notifications"))
+}
+
+// checkDocumentStores checks that the keys of include_context have an effect.
+func (a *Agent) checkDocumentStores(c *validation, s document.Location) {
+	switch {
+	case a.IncludeContext && len(a.DocumentStores) == 0:
+		c.addProblem(s.Child("include_context"), "needs document_stores: there is nothing to include")
+	case a.IncludeContext:
+	case a.IncludeContextLimit > 0:
+		c.addProblem(s.Child("include_context_limit"), "has no effect without include_context: true")
+	case a.IncludeContextMaxLength > 0:
+		c.addProblem(s.Child("include_context_max_length"), "has no effect without include_context: true")
+	}
 }
 
 // checkContext checks that an agent without a model changes only the key of context that does not concern one: on_busy.

@@ -16,8 +16,8 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// validation checks the rules that need more than one value: references, grants, keys that depend on each other, and
-// keys that are not available yet. It walks the decoded structs and their YAML nodes together, so that every problem
+// validation checks the rules that need more than one value: references, grants, and keys that depend on each other. It
+// walks the decoded structs and their YAML nodes together, so that every problem
 // has a position. It is used by one call of Parse.
 type validation struct {
 	Options
@@ -26,16 +26,14 @@ type validation struct {
 	databases         map[string]*Database // for refuseMySQL
 	llms              map[string]*LLM      // for fallbackPath
 	guardrails        map[string]*Guardrail
-	nesting           *nesting             // which agents are below which
-	webhooks          map[string]string    // agent by webhook path
-	authEnabled       bool                 // server.auth is on
-	anonymous         bool                 // callers of the default app need no credential
-	metricsPath       string               // of the main listener; "" = none
-	defaultLLMMissing bool                 // an agent without llm has no model
-	refusedEntries    map[string]bool      // entries such as tools.shell that lack a grant
-	unavailable       []unavailableRequest // found by checkAvailable, for reportUnavailable
-	warnings          []document.Problem   // become those of the Config
-	compiled          pattern.SchemaCost   // of all expressions and JSON Schemas, for checkCompiled
+	nesting           *nesting           // which agents are below which
+	webhooks          map[string]string  // agent by webhook path
+	authEnabled       bool               // server.auth is on
+	anonymous         bool               // callers of the default app need no credential
+	metricsPath       string             // of the main listener; "" = none
+	defaultLLMMissing bool               // an agent without llm has no model
+	warnings          []document.Problem // become those of the Config
+	compiled          pattern.SchemaCost // of all expressions and JSON Schemas, for checkCompiled
 }
 
 // ruleChecker is implemented by the structs of the document whose rules go beyond tags. checkRules adds problems to
@@ -76,7 +74,6 @@ func (val *validation) walkValue(s document.Location, v reflect.Value) {
 			}
 			val.checkName(at, name)
 			val.walkValue(at, item)
-			val.checkAvailable(at, item, reflect.Value{})
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
@@ -103,7 +100,6 @@ func (val *validation) checkField(s document.Location, v reflect.Value, f *docum
 		}
 	}
 	val.walkValue(s, x)
-	val.checkAvailable(s, x, v)
 }
 
 // isDefault reports whether x, field f of the struct v, is text, a number or a boolean and has its default.
@@ -274,9 +270,9 @@ func (val *validation) requireGrant(s document.Location, power string) {
 	switch {
 	case !val.Tenant || val.isGranted(power):
 	case val.Grants.IsRootless(power):
-		val.refuseEntry(s, fmt.Sprintf(`is a power over the host: the operator has granted %[1]s without naming folders, which gives nothing; let the grant name them: {"%[1]s": ["/srv/acme"]}, on the command line --grant %[1]s=/srv/acme`, power))
+		val.addProblem(s, fmt.Sprintf(`is a power over the host: the operator has granted %[1]s without naming folders, which gives nothing; let the grant name them: {"%[1]s": ["/srv/acme"]}, on the command line --grant %[1]s=/srv/acme`, power))
 	default:
-		val.refuseEntry(s, "is a power over the host: the operator has not granted "+power)
+		val.addProblem(s, "is a power over the host: the operator has not granted "+power)
 	}
 }
 
@@ -287,7 +283,7 @@ func (val *validation) requireGrantedPath(s document.Location, power, path strin
 		return
 	}
 	if !filepath.IsAbs(path) {
-		val.refuseEntry(s, "must be an absolute path: an app names the folder of the host that it was given")
+		val.addProblem(s, "must be an absolute path: an app names the folder of the host that it was given")
 		return
 	}
 	for _, root := range val.Grants.Roots(power) {
@@ -295,14 +291,7 @@ func (val *validation) requireGrantedPath(s document.Location, power, path strin
 			return
 		}
 	}
-	val.refuseEntry(s, fmt.Sprintf("lies below none of the folders that the operator has granted by %s: %s", power, strings.Join(val.Grants.Roots(power), ", ")))
-}
-
-// refuseEntry reports a missing grant and notes the entry, so that reportUnavailable does not report it a second
-// time.
-func (val *validation) refuseEntry(s document.Location, message string) {
-	val.refusedEntries[s.Path.Entry()] = true
-	val.addProblem(s, message)
+	val.addProblem(s, fmt.Sprintf("lies below none of the folders that the operator has granted by %s: %s", power, strings.Join(val.Grants.Roots(power), ", ")))
 }
 
 // addWarning adds a warning at s.

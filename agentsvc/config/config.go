@@ -8,8 +8,7 @@
 //
 // [Parse] reports all problems of a document at once, each with line, column and path. Its steps: package document reads
 // YAML into a tree of bounded size, replaces ${NAME} by the value of a variable and fills the structs and their
-// defaults, check.go checks what needs the whole document (references, grants, keys that depend on each other), and
-// unavailable.go refuses the keys of document stores and the studio, which have no effect in this version.
+// defaults, and check.go checks what needs the whole document (references, grants, keys that depend on each other).
 //
 // [Check] adds the problems that only package runtime finds when it builds the agents. For that sound.go removes from the
 // configuration what has problems. A block with enabled: false is decoded for its form only; see off.go of package

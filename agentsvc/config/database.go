@@ -20,7 +20,7 @@ type Database struct {
 	Username string `yaml:"username" only:"driver=postgres|mysql"`
 	// Password is the login's password.
 	Password string `yaml:"password" secret:"true" to:"driver,host,port,ssl_mode" only:"driver=postgres|mysql"`
-	// SSLMode says whether and how the connection is encrypted.
+	// SSLMode says whether and how the connection is encrypted. For mysql, allow does the same as prefer.
 	SSLMode string `yaml:"ssl_mode" jsonschema:"enum=disable,enum=allow,enum=prefer,enum=require,enum=verify-ca,enum=verify-full,default=disable" only:"driver=postgres|mysql"`
 	// MaxConns is how many connections are open at most.
 	MaxConns int `yaml:"max_conns" jsonschema:"minimum=1,default=25"`

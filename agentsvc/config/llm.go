@@ -90,9 +90,9 @@ func (l *LLM) checkRules(c *validation, s document.Location) {
 	at := s.Child("api_key")
 	switch {
 	case c.Tenant && !c.isGranted("operator_models"):
-		c.refuseEntry(s, "api_key is needed: an app brings its own key, unless the operator grants operator_models")
+		c.addProblem(s, "api_key is needed: an app brings its own key, unless the operator grants operator_models")
 	case c.Tenant && l.BaseURL != "":
-		c.refuseEntry(s.Child("base_url"), "needs an api_key beside it: a key that the operator lends is not sent to another address")
+		c.addProblem(s.Child("base_url"), "needs an api_key beside it: a key that the operator lends is not sent to another address")
 	case c.Tenant && isEmptyText(at):
 		c.addProblem(at, emptyKey+"the operator's")
 	case !c.Tenant && l.BaseURL == "" && isEmptyText(at):

@@ -77,7 +77,7 @@ func (r *reference) writeKeys(path, prefix string, t reflect.Type, known map[str
 		}
 		fmt.Fprintf(r, "| `%s` | %s | %s |\n", name, formatDefault(f), r.describeField(path, t, f))
 		field := t.Field(f.Index).Type
-		if child := elementType(field); child.Kind() == reflect.Struct && r.availabilityNote(schemaPattern(joinPath(path, f.Name))) == "" {
+		if child := elementType(field); child.Kind() == reflect.Struct {
 			if field.Kind() == reflect.Slice {
 				name += "[]"
 			}

@@ -95,7 +95,7 @@ func readConfig(src []byte, o Options) (*Config, *document.Document) {
 			e.APIKey = ""
 		}
 	}
-	c := validation{Options: o, doc: doc, entryNames: map[string][]string{}, databases: cfg.Databases, llms: cfg.LLMs, guardrails: cfg.Guardrails, refusedEntries: map[string]bool{}}
+	c := validation{Options: o, doc: doc, entryNames: map[string][]string{}, databases: cfg.Databases, llms: cfg.LLMs, guardrails: cfg.Guardrails}
 	for _, f := range document.FieldsOf(reflect.TypeFor[Config]()) {
 		c.entryNames[f.Name] = slices.Sorted(slices.Values(root.Child(f.Name).Keys()))
 	}
@@ -109,7 +109,6 @@ func readConfig(src []byte, o Options) (*Config, *document.Document) {
 	c.walkValue(root, reflect.ValueOf(cfg).Elem())
 	c.checkCards(root.Child("agents"), cfg.Agents)
 	cfg.isTooLarge = !c.checkCompiled(root)
-	c.reportUnavailable()
 	cfg.warnings = c.warnings
 
 	// After the checks, so that they see what the document contains and not its defaults.

@@ -60,34 +60,6 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 	}
 }
 
-// TestUnavailableKeysExist checks that every row of unavailableKeys names a field and possible values of it.
-func TestUnavailableKeysExist(t *testing.T) {
-	t.Parallel()
-	for _, row := range unavailableKeys {
-		typ, enum := reflect.TypeFor[Config](), []string(nil)
-		for _, part := range strings.Split(row.pattern, ".") {
-			for typ.Kind() == reflect.Pointer {
-				typ = typ.Elem()
-			}
-			if part == "*" {
-				typ = typ.Elem()
-				continue
-			}
-			fields := document.FieldsOf(typ)
-			i := slices.IndexFunc(fields, func(f document.Field) bool { return f.Name == part })
-			if i < 0 {
-				t.Fatalf("%s: there is no %s", row.pattern, part)
-			}
-			typ, enum = typ.Field(fields[i].Index).Type, fields[i].Enum
-		}
-		for _, value := range row.values {
-			if enum != nil && !slices.Contains(enum, value) {
-				t.Errorf("%s: %s is not among %v", row.pattern, value, enum)
-			}
-		}
-	}
-}
-
 func collectStructs(t reflect.Type, known []reflect.Type) []reflect.Type {
 	t = elementType(t)
 	if t.Kind() != reflect.Struct || slices.Contains(known, t) {
@@ -122,7 +94,7 @@ func (r *reference) writeTable(title, path string, t reflect.Type) {
 	}
 	fmt.Fprintf(r, "%s %s\n\n", level, title)
 	if about := r.comments["stoa/agentsvc/config."+t.Name()]; path != "" {
-		fmt.Fprintf(r, "%s%s\n\n", toSentence(about, t.Name()), r.inheritedNote(schemaPattern(path)))
+		fmt.Fprintf(r, "%s\n\n", toSentence(about, t.Name()))
 	}
 	r.WriteString("| Field | Type | Default | Meaning |\n|---|---|---|---|\n")
 	for _, f := range document.FieldsOf(t) {
@@ -173,8 +145,6 @@ func (r *reference) describeField(path string, t reflect.Type, f document.Field)
 	if f.Secret {
 		meaning += " Secret: shown as a mask."
 	}
-	here := schemaPattern(joinPath(path, f.Name))
-	meaning += r.availabilityNote(here) + r.availabilityNote(here+".*")
 	return strings.ReplaceAll(meaning, "|", "\\|")
 }
 
@@ -185,36 +155,6 @@ func toSentence(comment, name string) string {
 		remainder = strings.TrimPrefix(remainder, verb)
 	}
 	return strings.ToUpper(remainder[:1]) + remainder[1:]
-}
-
-// inheritedNote returns the note about availability of pattern, or of a block that contains it.
-func (r *reference) inheritedNote(pattern string) string {
-	for at := pattern; at != ""; {
-		at = strings.TrimSuffix(at, "[]")
-		if note := r.availabilityNote(at); note != "" {
-			return note
-		}
-		at = at[:max(0, strings.LastIndexByte(at, '.'))]
-	}
-	return ""
-}
-
-// availabilityNote returns the note about what of pattern is not available yet.
-func (r *reference) availabilityNote(pattern string) string {
-	for _, row := range unavailableKeys {
-		switch {
-		case row.pattern != pattern:
-		case len(row.values) == 0:
-			return " **Not available yet.**"
-		default:
-			return " **Not available yet: `" + strings.Join(row.values, "`, `") + "`.**"
-		}
-	}
-	return ""
-}
-
-func schemaPattern(path string) string {
-	return strings.ReplaceAll(path, "<name>", "*")
 }
 
 func joinPath(path, name string) string {

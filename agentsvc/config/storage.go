@@ -81,7 +81,7 @@ type Chromem struct {
 // it, and no process knows the folders of the others.
 func (chr *Chromem) checkRules(c *validation, s document.Location) {
 	if c.Tenant && chr.PersistPath != "" && c.isGranted("filesystem") {
-		c.refuseEntry(s.Child("persist_path"), "stands in the operator's file only: the vectors of an app live in the database and in memory")
+		c.addProblem(s.Child("persist_path"), "stands in the operator's file only: the vectors of an app live in the database and in memory")
 	}
 }
 

@@ -194,7 +194,7 @@ func (t *Tool) checkCommand(c *validation, s document.Location) {
 // checkFolder checks that a tenant with the grant names a folder below it: the default is the server's own.
 func (t *Tool) checkFolder(c *validation, s document.Location, grant string) {
 	if c.Tenant && c.isGranted(grant) && !c.doc.HasValue(s.Value, "working_directory") {
-		c.refuseEntry(s, "working_directory is needed: an app names the folder of the host that it was given")
+		c.addProblem(s, "working_directory is needed: an app names the folder of the host that it was given")
 		return
 	}
 	c.requireGrantedPath(s.Child("working_directory"), grant, t.WorkingDirectory)

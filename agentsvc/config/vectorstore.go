@@ -49,7 +49,7 @@ func (v *VectorStore) checkRules(c *validation, s document.Location) {
 	c.checkCollection(s.Child("collection"), v.Collection)
 	if v.Type == "chromem" {
 		if c.Tenant && v.PersistPath != "" && c.isGranted("filesystem") {
-			c.refuseEntry(s.Child("persist_path"), "stands in the operator's file only: the vectors of an app live in the database and in memory")
+			c.addProblem(s.Child("persist_path"), "stands in the operator's file only: the vectors of an app live in the database and in memory")
 		}
 		if v.Compress && v.PersistPath == "" {
 			c.addProblem(s.Child("compress"), "has no effect without persist_path")

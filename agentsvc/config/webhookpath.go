@@ -47,7 +47,10 @@ var RoutePatterns = []string{
 	"/v1/agents", "/v1/agents/{agent}/.well-known/agent-card.json", "/v1/agents/{agent}/message:send",
 	"/v1/agents/{agent}/message:stream", "/v1/agents/{agent}/stream", "/v1/agents/{agent}/tasks",
 	"/v1/agents/{agent}/tasks/{task}", "/v1/agents/{agent}/tasks/{task}:cancel",
-	"/v1/agents/{agent}/tasks/{task}:subscribe", "/v1/message:send",
+	"/v1/agents/{agent}/tasks/{task}:subscribe",
+	"/v1/document-stores", "/v1/document-stores/{store}/documents", "/v1/document-stores/{store}/documents/{document}",
+	"/v1/document-stores/{store}/documents/{document}/content", "/v1/document-stores/{store}:reindex",
+	"/v1/document-stores/{store}:search", "/v1/message:send",
 }
 
 // routeForms are regular expressions of RoutePatterns. A parameter stands for one part of a path.

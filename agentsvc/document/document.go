@@ -12,6 +12,7 @@
 package document
 
 import (
+	"strings"
 	"time"
 
 	"stoa/agentsvc"
@@ -39,10 +40,28 @@ type Content struct {
 	Sections  []Section
 }
 
+// Text returns the joined text of the sections, to which the offsets of chunks refer. Readers of formats end each
+// section with a line break, so that nothing is written between two sections.
+func (c Content) Text() string {
+	if len(c.Sections) == 1 {
+		return c.Sections[0].Text
+	}
+	var text strings.Builder
+	size := 0
+	for _, s := range c.Sections {
+		size += len(s.Text)
+	}
+	text.Grow(size)
+	for _, s := range c.Sections {
+		text.WriteString(s.Text)
+	}
+	return text.String()
+}
+
 // Chunk is a piece of a document that is found as one.
 type Chunk struct {
 	Ordinal    int // in the document, from 0
-	Start, End int // byte offsets in the joined text of the sections
+	Start, End int // byte offsets in [Content.Text]
 	Place      Place
 	Text       string
 }

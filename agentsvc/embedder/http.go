@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // Error reports that a vendor refused a request or answered unusably. It contains nothing of the vendor's text.
@@ -18,6 +20,8 @@ type Error struct {
 	Message string
 	// Retryable reports that the same request may succeed later.
 	Retryable bool
+	// RetryAfter is the time that the vendor demands until the next request, 0 if it demands none.
+	RetryAfter time.Duration
 }
 
 // Error returns one line for callers.
@@ -45,7 +49,7 @@ func (o Options) PostJSON(ctx context.Context, vendor, path string, in, out any)
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection can be reused
-		return newStatusError(vendor, resp.StatusCode)
+		return newStatusError(vendor, resp.StatusCode, resp.Header.Get("Retry-After"))
 	}
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
 		if ctx.Err() != nil {
@@ -56,8 +60,8 @@ func (o Options) PostJSON(ctx context.Context, vendor, path string, in, out any)
 	return nil
 }
 
-// newStatusError returns the error for an HTTP status.
-func newStatusError(vendor string, status int) *Error {
+// newStatusError returns the error for an HTTP status and the response's header Retry-After.
+func newStatusError(vendor string, status int, retryAfter string) *Error {
 	e := &Error{Vendor: vendor, Status: status, Message: fmt.Sprintf("answered with HTTP %d", status)}
 	switch {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
@@ -69,5 +73,19 @@ func newStatusError(vendor string, status int) *Error {
 	case status >= 500:
 		e.Retryable = true
 	}
+	if e.Retryable {
+		e.RetryAfter = parseRetryAfter(retryAfter)
+	}
 	return e
+}
+
+// parseRetryAfter returns the time in a header Retry-After, which is a number of seconds or a date; 0 for anything else.
+func parseRetryAfter(header string) time.Duration {
+	if n, err := strconv.ParseInt(header, 10, 32); err == nil {
+		return time.Duration(max(n, 0)) * time.Second
+	}
+	if at, err := http.ParseTime(header); err == nil {
+		return max(time.Until(at), 0)
+	}
+	return 0
 }

@@ -21,6 +21,9 @@ type Input struct {
 	Injection  *Injection
 }
 
+// lengthCheck is the name of the check of [Length].
+const lengthCheck = "input.length"
+
 // Length bounds the characters of a message, all of its texts together.
 type Length struct {
 	Rule         // Block if no action is set
@@ -56,7 +59,7 @@ func newInput(o Input) (input, error) {
 		if rule.Action == Modify && l.Min > 0 {
 			return input{}, newInvalidError("input.length.min_length", "cannot go with the action modify: what is too short cannot be lengthened")
 		}
-		in.checks = append(in.checks, inputCheck{"input.length", rule, l.evaluateLength})
+		in.checks = append(in.checks, inputCheck{lengthCheck, rule, l.evaluateLength})
 	}
 	if o.Injection != nil {
 		i, err := newInjection(o.Injection)
@@ -157,6 +160,20 @@ func (g *Guardrail) EvaluateText(ctx context.Context, text string) (string, bool
 	return agentsvc.Message{Parts: parts}.Text(), listBlockingChecks(found) == "" && ctx.Err() == nil
 }
 
+// EvaluatePassage returns a passage of a document as it may be read, whether it may be read at all, and the findings. It
+// is checked as a message of a caller except for its length, which is about what callers write.
+func (g *Guardrail) EvaluatePassage(ctx context.Context, text string) (string, bool, []Finding) {
+	work := pattern.NewStepBudget(ctx, g.app, 0)
+	work.BeginComputation()
+	defer work.EndComputation()
+	checks := slices.DeleteFunc(slices.Clone(g.input.checks), func(c inputCheck) bool { return c.name == lengthCheck })
+	parts, found := g.evaluateParts(work, checks, []agentsvc.Part{agentsvc.TextPart(text)})
+	if g.shadow {
+		return text, true, found
+	}
+	return agentsvc.Message{Parts: parts}.Text(), listBlockingChecks(found) == "" && ctx.Err() == nil, found
+}
+
 // rewriteHistory applies the checks to the callers' messages before the given index.
 func (g *Guardrail) rewriteHistory(w *pattern.StepBudget, r *rewrittenConversation, before int) {
 	for i, e := range r.entries[:before] {
@@ -201,8 +218,13 @@ func isCallerMessage(e agentsvc.Entry) bool {
 // matched. If the budget fails, the remaining checks do not run: exceeding it is a finding that blocks or warns, see
 // newUnevaluatedFinding; the end of the context is none.
 func (g *Guardrail) evaluateMessage(w *pattern.StepBudget, parts []agentsvc.Part) ([]agentsvc.Part, []Finding) {
+	return g.evaluateParts(w, g.input.checks, parts)
+}
+
+// evaluateParts is evaluateMessage with some of the checks.
+func (g *Guardrail) evaluateParts(w *pattern.StepBudget, checks []inputCheck, parts []agentsvc.Part) ([]agentsvc.Part, []Finding) {
 	var found []Finding
-	for _, c := range g.input.checks {
+	for _, c := range checks {
 		modified, strikes := c.evaluate(w, parts)
 		if err := w.Err(); err != nil {
 			if errors.Is(err, pattern.ErrTooManySteps) {

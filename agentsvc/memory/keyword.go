@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/words"
 	"stoa/tenancy/db"
 )
 
@@ -22,7 +23,7 @@ type Finder interface {
 	ForgetOwner(ctx context.Context, owner agentsvc.Owner) error
 }
 
-// KeywordFinder finds memories by their words, with the full-text index of the database. Ranking by
+// KeywordFinder finds memories by their words, in the database. Ranking by
 // [KeywordFinder.FindMemories] is the same on both engines.
 type KeywordFinder struct {
 	Store *Store
@@ -34,7 +35,7 @@ const maxCandidates = 200
 // FindMemories implements [Finder]. A word counts more the fewer candidates have it (inverse document frequency). Among
 // equals the later memory comes first.
 func (k KeywordFinder) FindMemories(ctx context.Context, scope agentsvc.RunScope, question string, limit int, onlyRelevant bool) ([]Memory, error) {
-	query := questionWords(question)
+	query := words.ExtractQuestion(question)
 	if len(query) == 0 {
 		return nil, nil
 	}
@@ -98,9 +99,10 @@ type candidate struct {
 	score float64
 }
 
-// matchWords returns memories with any of the words from the full-text index, those with most of them first. It is the
-// one place where the engines differ. On PostgreSQL the index is column lexemes; on SQLite it is the table
-// memory_words, whose column scope stands for tenant and owner, so that the index itself is restricted to one owner.
+// matchWords returns memories with any of the words, those with most of them first. It is the one place where the engines
+// differ. On PostgreSQL column lexemes filters the owner's rows, which [MaxMemories] bounds: an index of words is never used
+// under forced row-level security. On SQLite the table memory_words is a full-text index, whose column scope stands for
+// tenant and owner, so that the index itself is restricted to one owner.
 // Words have letters and digits only, so quoting them is safe.
 func (s *Store) matchWords(ctx context.Context, owner agentsvc.Owner, query []string) (found []candidate, err error) {
 	text, args := `SELECT `+memoryColumns+`, words FROM memory

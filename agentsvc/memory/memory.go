@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/words"
 	"stoa/tenancy/db"
 )
 
@@ -65,7 +66,7 @@ func (s *Store) AddMemories(ctx context.Context, messages ...Memory) error {
 		b.Exec(nil, `INSERT INTO memory (tenant, id, owner_iss, owner_sub, agent, context_id, task, role, text, words, at, model)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, stoa_now(), '')`,
 			s.tenant, agentsvc.NewID(), m.Owner.Issuer, m.Owner.Subject, m.Agent, string(m.Context), string(m.Task), string(m.Role),
-			text, strings.Join(extractWords(text), " "))
+			text, strings.Join(words.Extract(text), " "))
 	}
 	for o := range owners {
 		// Ids ascend with time, so the order by id is that of age.

@@ -19,7 +19,7 @@ func (exe *execution) pauseForBudget(ctx context.Context, e *agentsvc.ExhaustedB
 	if err != nil {
 		return err
 	}
-	exe.gatherFindings()
+	exe.gatherReports()
 	exe.turn.approvals = []agentsvc.Event{{Approval: &agentsvc.Approval{
 		Call: agentsvc.ToolCall{ID: agentsvc.CallID("budget_" + agentsvc.NewID()), Name: e.Budget, Arguments: arguments},
 		Kind: agentsvc.AwaitBudget, Prompt: fmt.Sprintf("Paused: %v. The task continues when the budget allows it.", e.NewError()), Timeout: task.BudgetPollInterval,

@@ -61,6 +61,7 @@ func (exe *execution) loadInvocation(ctx context.Context) (agent.Invocation, err
 	} else if err := exe.replayJournal(ctx); err != nil {
 		return inv, classifyLogError(err)
 	}
+	exe.turn.sources.continueNumbers(sess.Entries)
 	// A retry that continues recorded work has its start checkpoint on the log already.
 	if exe.options.Checkpoints.Enabled && (exe.run.Attempts <= 1 || !exe.recorded) {
 		exe.pending = append(exe.pending, agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AtStart, Step: agent.CountSteps(exe.turn.entries)}})
@@ -98,10 +99,10 @@ func (exe *execution) applyEvent(ev agentsvc.Event) {
 	}
 }
 
-// gatherFindings moves findings that guardrails reported since the last fact into pending, to be written with the
-// next fact.
-func (exe *execution) gatherFindings() {
-	for _, ev := range exe.turn.findings.drainEvents() {
+// gatherReports moves what guardrails found and what passages were numbered since the last fact into pending, to be
+// written with the next fact.
+func (exe *execution) gatherReports() {
+	for _, ev := range append(exe.turn.findings.drainEvents(), exe.turn.sources.drainEvents()...) {
 		exe.applyEvent(ev)
 		exe.pending = append(exe.pending, ev)
 	}
@@ -129,7 +130,7 @@ func (exe *execution) processEvent(ctx context.Context, ev agentsvc.Event) error
 	if ev.Checkpoint != nil {
 		return exe.addCheckpoint(ctx, ev)
 	}
-	exe.gatherFindings()
+	exe.gatherReports()
 	exe.applyEvent(ev)
 	exe.pending = append(exe.pending, ev)
 	if ev.Usage != nil || exe.options.Checkpoints.hasStepCheckpoints() && exe.turn.completesToolRound(ev) {
@@ -183,6 +184,9 @@ func (exe *execution) endRun(rec *store.Record, st *agentsvc.Status) {
 	// After the copy above: the session keeps the plain message, the status carries calls and metadata.
 	final.ToolCalls = exe.turn.calls
 	final.Metadata = exe.newMetadata()
+	if list := exe.turn.newCitations(final); len(list) > 0 && !exe.rejected {
+		final.Metadata[agentsvc.CitationsKey] = list
+	}
 	rec.Events[len(rec.Events)-1].Status = &agentsvc.Status{State: st.State, Message: &final}
 }
 
@@ -246,7 +250,7 @@ func (exe *execution) newMessage(text string) agentsvc.Message {
 
 // newMetadata returns the metadata of a turn's last message: tokens_used (sum over all model calls of the turn,
 // numbers as float64, as JSON decodes them), model, guardrails (findings) and execution_time (seconds of the last
-// attempt).
+// attempt). endRun adds citations.
 func (exe *execution) newMetadata() map[string]any {
 	u := exe.turn.usage
 	m := map[string]any{

@@ -102,7 +102,7 @@ func (r *Runner) Run(ctx context.Context, run store.Run, lease agentsvc.LeaseChe
 	}
 	t := &execution{Runner: r, recorder: rec, run: &run, memory: memory, began: time.Now(), usage: usageReport{observer: r.usageObserver}}
 	scope := agentsvc.RunScope{
-		Session: agentsvc.SessionKey{Owner: run.Owner, Context: run.Context}, Lease: lease, Findings: t.turn.findings.addFinding,
+		Session: agentsvc.SessionKey{Owner: run.Owner, Context: run.Context}, Lease: lease, Findings: t.turn.findings.addFinding, Sources: t.turn.sources.numberSources,
 		Usage: &agentsvc.UsageRecorder{Task: run.Task, Epoch: run.Epoch, Agent: run.Agent, Owner: run.Owner, Record: t.usage.tracker.addUsage},
 	}
 	// Usage is reported even where the lease is lost: tokens that were spent are billed.
@@ -194,7 +194,7 @@ func (exe *execution) runAgent(ctx context.Context, scope agentsvc.RunScope) (er
 // else the task fails with what describeFailure permits. The delay is at least what the upstream asked for,
 // but at most the policy's MaxDelay.
 func (exe *execution) recordFailure(ctx context.Context, err error) error {
-	exe.gatherFindings()
+	exe.gatherReports()
 	exe.log.WarnContext(ctx, "a run failed", "agent", exe.run.Agent, "task", exe.run.Task, "attempt", exe.run.Attempts, "error", err)
 	if after, passes := isTransient(err); passes {
 		if delay, ok := exe.retry.NextDelay(exe.run.Attempts); ok {

@@ -8,7 +8,7 @@ import (
 )
 
 // turnState is what is known of the turn that a run executes: the fold of its facts, of earlier attempts and of this
-// one. It belongs to the goroutine of [Runner.Run], except findings.
+// one. It belongs to the goroutine of [Runner.Run], except findings and sources.
 type turnState struct {
 	// entries are what the turn adds to its session, the user's message first. Written to the session only when the
 	// turn ends.
@@ -31,6 +31,8 @@ type turnState struct {
 	usage     agentsvc.Usage
 	// findings are what guardrails report. They have a lock of their own.
 	findings findings
+	// sources are the passages that the models are given. They have a lock of their own.
+	sources sources
 }
 
 // applyEvent updates the in-memory state of the turn by one fact. It runs for replayed and for new facts alike, so
@@ -60,6 +62,8 @@ func (t *turnState) applyEvent(ev agentsvc.Event) {
 		t.usage = t.usage.Add(*ev.Usage)
 	case ev.Finding != nil:
 		t.findings.markRecorded(*ev.Finding)
+	case ev.Sources != nil:
+		t.sources.markRecorded(*ev.Sources)
 	}
 }
 

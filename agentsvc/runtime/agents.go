@@ -39,6 +39,7 @@ type agentBuilder struct {
 	models     map[string]llm.Provider
 	guardrails *guardrailSet
 	tools      *toolBuilder
+	documents  *Documents
 	// recall is nil if agents have no memory.
 	recall *memory.Recall
 	// agents has a nil entry for an agent that could not be built.
@@ -99,7 +100,7 @@ func buildLLMAgent(b *agentBuilder, name string, a *config.Agent) (agent.Agent, 
 	}
 	// The same guardrail wraps the model, the tools, the agents used as tools, the window and the background.
 	g := b.guardrails.guardrailFor(a)
-	set, err := b.tools.newToolSet(a.Tools, b.cfg.LLMs[a.LLM].MaxToolOutputLength, g, b.newMemoryTools(a.Tools, g)...)
+	set, err := b.tools.newToolSet(a.Tools, b.cfg.LLMs[a.LLM].MaxToolOutputLength, g, slices.Concat(b.newMemoryTools(a.Tools, g), b.newSearchTools(a, g))...)
 	if err != nil {
 		return nil, err
 	}
@@ -107,9 +108,7 @@ func buildLLMAgent(b *agentBuilder, name string, a *config.Agent) (agent.Agent, 
 		Instruction: a.Instruction, Prompt: agent.Prompt{Global: a.GlobalInstruction}, Tools: set, CompleteOnly: !a.Streaming, MaxBytes: b.maxAnswerBytes,
 		SubAgents: b.agentMembers(a.SubAgents), AgentTools: g.guardMembers(b.agentMembers(a.AgentTools)), Window: b.newWindow(name, a, g),
 	}
-	if b.recall != nil {
-		o.Background = g.guardBackground(b.recall.WithTextFilter(g.filterText).BuildBackground)
-	}
+	o.Background = b.newBackground(a, g)
 	if p := a.Prompt; p != nil {
 		o.Prompt.System, o.Prompt.Role, o.Prompt.Guidance = p.SystemPrompt, p.Role, p.Guidance
 	}

@@ -69,7 +69,9 @@ func TestExamples(t *testing.T) {
 		{"default", "assistant", "6 * 7", "That makes 42.", "That makes 42."},
 		{"acme", "assistant", "What is the price of 2 anvils?", "That comes to 99 dollars, delivery included.", "That comes to 99 dollars, delivery included."},
 		{"acme", "bookkeeper", "The report, please.", "Here is the report.", "Here is the report."},
+		{"documents", "assistant", "How long is the warranty?", "The manual does not say.", "The manual does not say."}, // nothing is uploaded
 		{"auth", "assistant", "hello", "You said: hello", "You said: hello"},
+		{"studio", "assistant", "hello", "You said: hello", "You said: hello"},
 		{"globex", "assistant", "count to three", "one two three!", "one two three!"},
 		{"fallbacks", "assistant", "hello", "The first model is out of order, so I answer: hello", "The first model is out of order, so I answer: hello"},
 		{"guardrails", "desk", "Who wrote this?", "You said: reader:\nIt was ***.**@*******.***, telephone +49 30 1234567. Ask her.",

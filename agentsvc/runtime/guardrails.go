@@ -8,6 +8,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/agent"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/document/retrieval"
 	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/pattern"
@@ -98,6 +99,18 @@ func (g *agentGuardrail) filterText(ctx context.Context, text string) (string, b
 		return text, true
 	}
 	return g.guardrail.EvaluateText(ctx, text)
+}
+
+// passageFilter returns the filter of passages of documents, nil if there is none. It reports what it finds to the run.
+func (g *agentGuardrail) passageFilter() retrieval.TextFilter {
+	if g == nil {
+		return nil
+	}
+	return func(ctx context.Context, scope agentsvc.RunScope, text string) (string, bool) {
+		text, ok, found := g.guardrail.EvaluatePassage(ctx, text)
+		g.reportFindings(ctx, scope.Findings, found...)
+		return text, ok
+	}
 }
 
 // backgroundFunc is the type of [agent.Options].Background.

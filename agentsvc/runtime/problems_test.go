@@ -119,7 +119,7 @@ rate_limiting: {enabled: true, backend: sql, sql_database: x, limits: [{type: co
 17:38: guardrails.g.input.injection.patterns[0]: is not a regular expression (RE2): error parsing regexp: missing closing ): ` + "`(`" + `
 18:13: databases.x: host is needed
 18:25: databases.x.driver: must be one of postgres, mysql, sqlite
-20:27: embedders.e.provider: must be one of openai, ollama, cohere
+20:27: embedders.e.provider: must be one of openai, ollama, cohere, hashing
 21:94: rate_limiting.limits[0].window: must be one of minute, hour, day, week, month`
 	if diff := cmp.Diff(want, checkConfig(src).Error()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -32,6 +32,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/document/extract"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/memory"
@@ -77,6 +78,8 @@ type Dependencies struct {
 	RateCounts *ratelimit.Backends
 	// OnFinding is called for each finding of a guardrail, with the name of the app; it may be nil.
 	OnFinding func(ctx context.Context, app string, f guardrail.Finding)
+	// OnDocumentsChanged is called after a change of documents that waits for the indexer; it may be nil.
+	OnDocumentsChanged func(tenant db.ID)
 	// Instrumentation receives what agents do, for traces and metrics.
 	Instrumentation Instrumentation
 	Log             *slog.Logger
@@ -95,6 +98,8 @@ type Host struct {
 	FolderGuard *grant.Guard
 	// Sandbox executes the programs of this host that agents run; nil means that no agent can run any.
 	Sandbox *sandbox.Host
+	// DocumentReader reads the files of document stores; nil means that this process indexes none.
+	DocumentReader *extract.Reader
 }
 
 // RunLimits bound the runs of all apps.
@@ -114,6 +119,9 @@ type Tenant struct {
 	Name string
 	// Revision is the number of the configuration, which tasks and runs record.
 	Revision int64
+	// ConfiguredAt takes the place of Revision for what outlives the process, in microseconds since 1970; 0 = Revision. It is
+	// set for the default app, whose revisions begin anew with each process.
+	ConfiguredAt int64
 	// DefaultApp is set for the operator's own app. Its paths are not confined to granted folders, and its MCP server
 	// programs run outside of the sandbox.
 	DefaultApp bool
@@ -144,6 +152,8 @@ type Runtime struct {
 	// vault is nil if [Dependencies.Keys] is.
 	vault    *vault.Vault
 	memories *memory.Recall
+	// documents are the document stores of this revision.
+	documents *Documents
 	// notifier is nil if no notifications are sent.
 	notifier *notify.Notifier
 	// pushEnabled says whether callers may register receivers of their own.
@@ -182,14 +192,17 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*Runtime, error) {
 		}
 	}
 	memories, used := (&memoryBuilder{host, meters}).newMemory(memory.New(h.DB, t.ID))
+	documents := b.newDocuments(h)
 	limits := databases.newRateLimits(h)
 	models := &modelBuilder{hostAccess: host, meters: meters, traces: traces}
 	models.buildModels()
+	(&searchBuilder{host, meters, models.models}).buildSearchers(documents)
 	guardrails := newGuardrailSet(b, h.OnFinding)
 	databases.checkDatabaseFiles()
 	tools := &toolBuilder{hostAccess: host, traces: traces, pins: toolpin.New(h.DB, t.ID), vault: credentials}
 	tools.buildTools()
-	agentsOf := &agentBuilder{hostAccess: host, traces: traces, maxAnswerBytes: h.MaxAnswerBytes, sessions: durable.Sessions, models: models.models, guardrails: guardrails, tools: tools}
+	(&indexBuilder{databases, tools, h.DocumentReader}).buildIndexed(documents)
+	agentsOf := &agentBuilder{hostAccess: host, traces: traces, maxAnswerBytes: h.MaxAnswerBytes, sessions: durable.Sessions, models: models.models, guardrails: guardrails, tools: tools, documents: documents}
 	if used {
 		agentsOf.recall = memories
 	}
@@ -200,7 +213,7 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*Runtime, error) {
 	}
 	// All problems are known. From here on nothing can fail.
 	a := &Runtime{
-		runners: map[bool]*runner.Runner{}, policies: authz.NewPolicyCache(t.ID), vault: credentials, memories: memories, budgetGate: meters.budgetGate,
+		runners: map[bool]*runner.Runner{}, policies: authz.NewPolicyCache(t.ID), vault: credentials, memories: memories, documents: documents, budgetGate: meters.budgetGate,
 		notifier: b.newNotifier(h, standing), pushEnabled: h.Notifications != nil && h.Notifications.PushEnabled, rateLimits: limits, triggers: triggers,
 		cards: newCardSet(cfg, models), closers: b.closers,
 	}

@@ -35,7 +35,7 @@ func (a *hostAccess) newVectorStore(name string) (vectorstore.Store, error) {
 // of what the entry says, unless it is "".
 func (a *hostAccess) newVectorStoreWithCollection(name, collection string) (vectorstore.Store, error) {
 	c := a.cfg.VectorStores[name]
-	prefix := cmp.Or(collection, c.Collection, remote.DefaultPrefix)
+	prefix := collectionPrefix(c, collection)
 	key := [2]string{name, prefix}
 	if s := a.vectorStores[key]; s != nil {
 		return s, nil
@@ -47,6 +47,11 @@ func (a *hostAccess) newVectorStoreWithCollection(name, collection string) (vect
 	a.closers = append(a.closers, s.Close)
 	a.vectorStores[key] = s
 	return s, nil
+}
+
+// collectionPrefix returns what the names of collections begin with; collection is that of a user, "" = what c says.
+func collectionPrefix(c *config.VectorStore, collection string) string {
+	return cmp.Or(collection, c.Collection, remote.DefaultPrefix)
 }
 
 // buildVectorStore builds a vector store whose collections' names begin with prefix. The folder of an app is named by

@@ -36,6 +36,7 @@ type (
 		Decision *decisionBody `json:"decision,omitempty"`
 		Usage    *usageBody    `json:"usage,omitempty"`
 		Finding  *findingBody  `json:"finding,omitempty"`
+		Sources  *sourcesBody  `json:"sources,omitempty"`
 
 		Checkpoint *checkpointBody `json:"checkpoint,omitempty"`
 	}
@@ -136,6 +137,23 @@ type (
 		Severity  string `json:"severity"`
 		Shadow    bool   `json:"shadow,omitempty"`
 	}
+	// sourcesBody is a list of passages that the models of a turn are given.
+	sourcesBody struct {
+		List     []sourceBody `json:"list"`
+		InPrompt bool         `json:"in_prompt,omitempty"`
+	}
+	// sourceBody has the fields of agentsvc.Source in the same order, so that one converts to the other.
+	sourceBody struct {
+		N        int    `json:"n"`
+		Passage  string `json:"passage"`
+		Store    string `json:"store"`
+		Document string `json:"document"`
+		Title    string `json:"title,omitempty"`
+		Page     int    `json:"page,omitempty"`
+		Heading  string `json:"heading,omitempty"`
+		URL      string `json:"url,omitempty"`
+		Quote    string `json:"quote"`
+	}
 	// checkpointBody is a restore point.
 	checkpointBody struct {
 		Reason string `json:"reason"`
@@ -159,6 +177,7 @@ const (
 	kindDecision = "decision"
 	kindUsage    = "usage"
 	kindFinding  = "finding"
+	kindSources  = "sources"
 
 	kindCheckpoint = "checkpoint"
 )
@@ -197,6 +216,12 @@ func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 	case ev.Finding != nil:
 		f := findingBody(*ev.Finding)
 		kind, b.Finding = kindFinding, &f
+	case ev.Sources != nil:
+		s := &sourcesBody{List: make([]sourceBody, len(ev.Sources.List)), InPrompt: ev.Sources.InPrompt}
+		for i, source := range ev.Sources.List {
+			s.List[i] = sourceBody(source)
+		}
+		kind, b.Sources = kindSources, s
 	case ev.Checkpoint != nil:
 		kind, b.Checkpoint = kindCheckpoint, &checkpointBody{string(ev.Checkpoint.Reason), ev.Checkpoint.Step}
 	default:
@@ -257,6 +282,12 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 	case b.Finding != nil:
 		f := agentsvc.Finding(*b.Finding)
 		ev.Finding = &f
+	case b.Sources != nil:
+		s := &agentsvc.Sources{List: make([]agentsvc.Source, len(b.Sources.List)), InPrompt: b.Sources.InPrompt}
+		for i, source := range b.Sources.List {
+			s.List[i] = agentsvc.Source(source)
+		}
+		ev.Sources = s
 	case b.Checkpoint != nil:
 		ev.Checkpoint = &agentsvc.Checkpoint{Reason: agentsvc.CheckpointReason(b.Checkpoint.Reason), Step: b.Checkpoint.Step}
 	}

@@ -49,6 +49,9 @@ func allEventShapes() []agentsvc.Event {
 		}},
 		{Usage: &agentsvc.Usage{}},
 		{Finding: &agentsvc.Finding{Guardrail: "house", Phase: "input", Rule: "length", Action: "block", Severity: "high", Shadow: true}},
+		{Sources: &agentsvc.Sources{InPrompt: true, List: []agentsvc.Source{
+			{N: 1, Passage: "p", Store: "s", Document: "d", Title: "t", Page: 2, Heading: "h", URL: "https://example.com", Quote: "q"}, {N: 2},
+		}}},
 		{Frame: "team/writer", Call: &agentsvc.ToolCall{ID: "c1", Name: "one", Arguments: json.RawMessage(`{"a":1}`)}},
 		{Call: &agentsvc.ToolCall{ID: "c1", Name: "one", Arguments: json.RawMessage(`{"a":1,"a":{"B":2,"B":[]}}`)}},
 		{Decision: &agentsvc.Decision{Call: "c1", Outcome: agentsvc.OutcomeExpired}},

@@ -51,6 +51,12 @@ func (a *Access) Authorize(ctx context.Context, action authz.Scope, agent string
 	return a.policy.Authorize(a.Principal, action, agent)
 }
 
+// HasScope reports whether the caller has a scope, for a route that answers differently to callers who have it. A route
+// that needs the scope calls [Access.Authorize].
+func (a *Access) HasScope(action authz.Scope) bool {
+	return a.policy.Authorize(a.Principal, action, "") == nil
+}
+
 // ResolveVisibility returns which tasks of an agent ("" = of every agent) the caller may act on: all of the app's if it
 // has the scope wide, else its own. The task service answers for a task outside of the visibility as for one that does
 // not exist. It returns an error with [agentsvc.CodeDenied] for a caller who has neither, or an

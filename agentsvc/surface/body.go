@@ -16,6 +16,14 @@ func ReadBody(r *http.Request) ([]byte, error) {
 	return body, err
 }
 
+// ReadFile reads the request's body on a route with [Route].File, see [requestbody.Body.ReadFile].
+func ReadFile(r *http.Request) ([]byte, error) {
+	rec := recordOf(r)
+	body, err := rec.body.ReadFile(r)
+	rec.writer.RequestBytes = len(body)
+	return body, err
+}
+
 // BodyOf returns the body of a request, for protocols and routes that read it themselves.
 func BodyOf(r *http.Request) *requestbody.Body { return &recordOf(r).body }
 

@@ -2,6 +2,7 @@ package surface
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,21 +14,40 @@ import (
 // serveIdempotent serves a request that changes something. With an Idempotency-Key it takes effect once: a repetition
 // within 24 hours gets the stored response, and the same key with another request is refused (422). A request that
 // failed may be repeated under its key. A dry run changes nothing and is not stored.
-func serveIdempotent(stored *idempotency.Store, w http.ResponseWriter, r *http.Request, serve Handler) error {
+func serveIdempotent(stored *idempotency.Store, w http.ResponseWriter, r *http.Request, route *Route) error {
 	key, err := idempotency.Key(r)
 	if err != nil {
 		return err
 	}
 	if key == "" || r.URL.Query().Get("dry_run") == "true" {
-		return serve(w, r)
+		return route.Serve(w, r)
 	}
-	body, err := ReadBody(r)
+	read := ReadBody
+	if route.File {
+		read = ReadFile
+	}
+	body, err := read(r)
 	if err != nil {
 		return err
 	}
 	// The body is part of what the key stands for, so it is read here; the handler reads it again from memory.
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	return executeOnce(stored, w, r, key, body, serve)
+	content := body
+	if route.File {
+		content = describeFile(route, r, body)
+	}
+	return executeOnce(stored, w, r, key, content, route.Serve)
+}
+
+// describeFile returns what an Idempotency-Key stands for on a route with [Route].File: the hash of the file, and the
+// headers that describe it.
+func describeFile(route *Route, r *http.Request, file []byte) []byte {
+	sum := sha256.Sum256(file)
+	content := sum[:]
+	for _, name := range append([]string{"Content-Type"}, route.RequestHeaders...) {
+		content = fmt.Appendf(content, "\n%s: %q", name, r.Header.Values(name))
+	}
+	return content
 }
 
 // executeOnce is [idempotency.Store.Execute] for a request with that key and content. Keys belong to the caller: to the app

@@ -59,6 +59,9 @@ type Route struct {
 	Signed bool
 	// LargeBody allows bodies of up to [requestbody.MaxMessage] bytes; else [requestbody.MaxBody] bytes are allowed.
 	LargeBody bool
+	// File says that the body is a file of up to [requestbody.MaxFile] bytes, which Serve reads by [ReadFile]. An
+	// Idempotency-Key then also stands for the RequestHeaders, which describe the file.
+	File bool
 	// Idempotent says that the request changes something and honours an Idempotency-Key: under a key it takes effect
 	// once.
 	Idempotent bool
@@ -171,13 +174,16 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 		}
 	}
 	maxBytes := int64(requestbody.MaxBody)
-	if route.LargeBody {
+	switch {
+	case route.LargeBody:
 		maxBytes = requestbody.MaxMessage
+	case route.File:
+		maxBytes = requestbody.MaxFile
 	}
 	rec.body.Limit(rec.writer.ResponseWriter, r, maxBytes, s.options.PieceTimeout, s.options.BodyTimeout)
 	defer rec.body.Release()
 	if route.Idempotent {
-		return serveIdempotent(s.options.Idempotency, w, r, route.Serve)
+		return serveIdempotent(s.options.Idempotency, w, r, route)
 	}
 	return route.Serve(w, r)
 }

@@ -1,6 +1,6 @@
 // Package surface is what every protocol endpoint of the server shares: it authenticates a request, admits it, bounds
 // it and answers its errors. The protocols themselves are packages below it: ext, v1, a2a, openai, mcp, admin,
-// billingapi, tenantapi and webhook return lists of [Route], which [New] serves; a2agrpc passes its calls to
+// billingapi, documents, tenantapi and webhook return lists of [Route], which [New] serves; a2agrpc passes its calls to
 // [Server.ServeNonHTTP]; openapi describes them all.
 //
 // Package surface is made of smaller ones, which know no requests of apps: requestbody reads bodies, decode and encode

@@ -38,3 +38,6 @@ type Call struct {
 	Step      string
 	Arguments json.RawMessage
 }
+
+// TruncationMark ends the text of a result that was longer than its tool may answer with.
+const TruncationMark = "\n[cut here: the result is longer]"

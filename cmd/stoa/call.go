@@ -76,6 +76,25 @@ type status struct {
 type message struct {
 	Parts     []part     `json:"parts"`
 	ToolCalls []toolCall `json:"tool_calls"`
+	// Metadata is whatever the agent sends, see findCitations.
+	Metadata json.RawMessage `json:"metadata"`
+}
+
+// citation is a passage that the answer refers to by its number.
+type citation struct {
+	N int `json:"n"`
+	passage
+}
+
+// findCitations returns the citations in a message's metadata, none if it has others than Stoa's.
+func (m *message) findCitations() []citation {
+	var metadata struct {
+		Citations []citation `json:"citations"`
+	}
+	if json.Unmarshal(m.Metadata, &metadata) != nil {
+		return nil
+	}
+	return metadata.Citations
 }
 
 // part is a part of a message or artifact.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -120,22 +121,44 @@ func (c *client) doJSON(ctx context.Context, method, path string, body, answer a
 // caller closes. Any other status is an [*apiError].
 func (c *client) sendRequest(ctx context.Context, method, path, accept string, body any) (*http.Response, error) {
 	var content io.Reader
+	header := http.Header{"Accept": {accept}}
 	if body != nil {
 		encoded, err := json.Marshal(body)
 		if err != nil {
 			return nil, fmt.Errorf("encode the request: %w", err)
 		}
 		content = bytes.NewReader(encoded)
+		header.Set("Content-Type", "application/json")
 	}
+	return c.send(ctx, method, path, header, content)
+}
+
+// uploadTimeout bounds the sending of a file and its answer.
+const uploadTimeout = 5 * time.Minute
+
+// sendFile sends a file with header and decodes the response into answer. Its errors are those of doJSON.
+func (c *client) sendFile(ctx context.Context, method, path string, header http.Header, content []byte, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
+	defer cancel()
+	resp, err := c.send(ctx, method, path, header, bytes.NewReader(content))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxResponseBytes)).Decode(answer); err != nil {
+		return fmt.Errorf("read the answer of %s: %w", c.baseURL, err)
+	}
+	return nil
+}
+
+// send sends a request with the client's headers and those of header. Its results are those of sendRequest.
+func (c *client) send(ctx context.Context, method, path string, header http.Header, content io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.baseURL+path, content)
 	if err != nil {
 		return nil, err
 	}
 	req.Header = c.header.Clone()
-	req.Header.Set("Accept", accept)
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
+	maps.Copy(req.Header, header)
 	resp, err := c.httpClient.Do(req)
 	if err != nil {
 		return nil, c.unreachableError(err)

@@ -100,6 +100,10 @@ STOA=$STOA_SERVER TOKEN=$(stoa app token acme --sub dev --role developer)
 `,
 		written: []string{`"warnings":[]`},
 	},
+	"docs/documents.md": {
+		skipped: map[string]string{"stoa serve": needsServe},
+		written: []string{"The warranty is two years [1].", "[1] warranty.md, ", "searched by hybrid", "2 indexed, 0 failed", "deleted warranty.md"},
+	},
 	"docs/identity.md": {
 		prepare:  acmeApp,
 		replaced: map[string]string{"k4vd2mzqk7ra": `$(stoa app key list acme | awk 'NR == 2 {print $1}')`},
@@ -145,6 +149,7 @@ stoa app create acme --config hooks.yaml --secret HOOK_SECRET=$HOOK_SECRET
 		skipped: map[string]string{"stoa serve": needsServe},
 	},
 	"examples/credential.yaml": {exits: map[string]int{"stoa call clerk": exitWaiting}, written: []string{"waits for a credential"}}, // without a terminal
+	"examples/documents.yaml":  {written: []string{"The warranty is two years [1].", "[1] warranty.md, "}},
 	"examples/guardrails.yaml": {exits: map[string]int{"stoa call clerk 'Ignore": exitRejected, "stoa call clerk 'What is": exitRejected}},
 	"examples/limits.yaml": {
 		// The last call is refused, unless another minute has begun.

@@ -28,6 +28,7 @@ type appIDs struct {
 	credentialTask, tool string
 	key                  string // id of an API key
 	invoice              string
+	document             string // that one user alone may read
 }
 
 // unknownIDs are ids that never existed.
@@ -36,7 +37,7 @@ var unknownIDs = appIDs{
 	message: "nosuchmessage", cursor: "bm9zdWNoY3Vyc29ybm9zdWNoY3Vyc29y",
 	approvalTask: "01a00000-0000-7000-8000-000000000002", callID: "call_000000000000000000000000", user: "nosuchuser",
 	credentialTask: "01a00000-0000-7000-8000-000000000003", tool: "nosuchtool", key: "nosuchkeyaaa",
-	invoice: "1999-01",
+	invoice: "1999-01", document: "nosuchdocument",
 }
 
 // isolationProbe is one way to use a foreign id.
@@ -52,7 +53,7 @@ type isolationProbe struct {
 func (d appIDs) replaceIDs(path string) string {
 	return strings.NewReplacer("{app}", d.app, "{agent}", d.agent, "{task}", d.task, "{context}", d.context, "{cursor}", d.cursor,
 		"{held}", d.approvalTask, "{call}", d.callID, "{user}", d.user, "{tool}", d.tool, "{wanting}", d.credentialTask, "{key}", d.key,
-		"{invoice}", d.invoice, "{config}", d.task).Replace(path)
+		"{invoice}", d.invoice, "{config}", d.task, "{document}", d.document).Replace(path)
 }
 
 // nilBody is the body of routes that read none.
@@ -69,20 +70,29 @@ var routeProbes = map[string][]isolationProbe{
 	"GET /.well-known/agent-card.json": {{path: "/apps/{app}/.well-known/agent-card.json"}},
 	"GET /agents":                      {{path: "/apps/{app}/agents"}},
 	"GET /agents/{agent}":              {{path: "/agents/{agent}"}, {path: "/apps/{app}/agents/{agent}"}},
-	"GET /agents/{agent}/.well-known/agent-card.json":     {{path: "/agents/{agent}/.well-known/agent-card.json"}, {path: "/apps/{app}/agents/{agent}/.well-known/agent-card.json"}},
-	"POST /agents/{agent}":                                nil, // see rpcProbes
-	"GET /v1/agents":                                      {{path: "/apps/{app}/v1/agents"}},
-	"GET /v1/agents/{agent}/.well-known/agent-card.json":  {{path: "/v1/agents/{agent}/.well-known/agent-card.json"}, {path: "/apps/{app}/v1/agents/{agent}/.well-known/agent-card.json"}},
-	"POST /v1/agents/{agent}/message:send":                newSendProbes("/v1/agents/assistant/message:send", "/v1/agents/{agent}/message:send", "/apps/{app}/v1/agents/assistant/message:send"),
-	"POST /v1/agents/{agent}/message:stream":              newSendProbes("/v1/agents/assistant/message:stream", "/v1/agents/assistant/message:stream?format=response", "/v1/agents/{agent}/message:stream", "/apps/{app}/v1/agents/assistant/message:stream"),
-	"POST /v1/message:send":                               newSendProbes("/v1/message:send", "/apps/{app}/v1/message:send"),
-	"POST /v1/agents/{agent}/tasks/{task}:cancel":         {{path: "/v1/agents/assistant/tasks/{task}:cancel"}, {path: "/v1/agents/{agent}/tasks/{task}:cancel"}, {path: "/apps/{app}/v1/agents/assistant/tasks/{task}:cancel"}},
-	"GET /v1/agents/{agent}/tasks/{task}:subscribe":       {{path: "/v1/agents/assistant/tasks/{task}:subscribe"}, {path: "/v1/agents/assistant/tasks/{task}:subscribe?format=response&after=0"}, {path: "/v1/agents/assistant/tasks/{task}:subscribe", lastEventID: "1"}, {path: "/v1/agents/{agent}/tasks/{task}:subscribe"}, {path: "/apps/{app}/v1/agents/assistant/tasks/{task}:subscribe"}},
-	"GET /v1/agents/{agent}/tasks":                        {{path: "/v1/agents/assistant/tasks?context_id={context}"}, {path: "/v1/agents/assistant/tasks?page_token={cursor}"}, {path: "/v1/agents/{agent}/tasks"}, {path: "/apps/{app}/v1/agents/assistant/tasks"}},
-	"GET /v1/agents/{agent}/tasks/{task}":                 {{path: "/v1/agents/assistant/tasks/{task}?include_artifacts=true"}, {path: "/v1/agents/{agent}/tasks/{task}"}, {path: "/apps/{app}/v1/agents/assistant/tasks/{task}"}},
-	"GET /v1/agents/{agent}/stream":                       {{path: "/v1/agents/{agent}/stream"}, {path: "/apps/{app}/v1/agents/assistant/stream"}}, // and probeWebSocket
-	"GET /api/config":                                     {{path: "/apps/{app}/api/config"}},
-	"POST /api/config":                                    {{path: "/apps/{app}/api/config", body: emptyBody}},
+	"GET /api/config":                  {{path: "/apps/{app}/api/config"}},
+	"POST /api/config":                 {{path: "/apps/{app}/api/config", body: emptyBody}},
+	"GET /agents/{agent}/.well-known/agent-card.json":    {{path: "/agents/{agent}/.well-known/agent-card.json"}, {path: "/apps/{app}/agents/{agent}/.well-known/agent-card.json"}},
+	"POST /agents/{agent}":                               nil, // see rpcProbes
+	"GET /v1/agents":                                     {{path: "/apps/{app}/v1/agents"}},
+	"GET /v1/agents/{agent}/.well-known/agent-card.json": {{path: "/v1/agents/{agent}/.well-known/agent-card.json"}, {path: "/apps/{app}/v1/agents/{agent}/.well-known/agent-card.json"}},
+	"POST /v1/agents/{agent}/message:send":               newSendProbes("/v1/agents/assistant/message:send", "/v1/agents/{agent}/message:send", "/apps/{app}/v1/agents/assistant/message:send"),
+	"POST /v1/agents/{agent}/message:stream":             newSendProbes("/v1/agents/assistant/message:stream", "/v1/agents/assistant/message:stream?format=response", "/v1/agents/{agent}/message:stream", "/apps/{app}/v1/agents/assistant/message:stream"),
+	"POST /v1/message:send":                              newSendProbes("/v1/message:send", "/apps/{app}/v1/message:send"),
+	"POST /v1/agents/{agent}/tasks/{task}:cancel":        {{path: "/v1/agents/assistant/tasks/{task}:cancel"}, {path: "/v1/agents/{agent}/tasks/{task}:cancel"}, {path: "/apps/{app}/v1/agents/assistant/tasks/{task}:cancel"}},
+	"GET /v1/agents/{agent}/tasks/{task}:subscribe":      {{path: "/v1/agents/assistant/tasks/{task}:subscribe"}, {path: "/v1/agents/assistant/tasks/{task}:subscribe?format=response&after=0"}, {path: "/v1/agents/assistant/tasks/{task}:subscribe", lastEventID: "1"}, {path: "/v1/agents/{agent}/tasks/{task}:subscribe"}, {path: "/apps/{app}/v1/agents/assistant/tasks/{task}:subscribe"}},
+	"GET /v1/agents/{agent}/tasks":                       {{path: "/v1/agents/assistant/tasks?context_id={context}"}, {path: "/v1/agents/assistant/tasks?page_token={cursor}"}, {path: "/v1/agents/{agent}/tasks"}, {path: "/apps/{app}/v1/agents/assistant/tasks"}},
+	"GET /v1/agents/{agent}/tasks/{task}":                {{path: "/v1/agents/assistant/tasks/{task}?include_artifacts=true"}, {path: "/v1/agents/{agent}/tasks/{task}"}, {path: "/apps/{app}/v1/agents/assistant/tasks/{task}"}},
+	"GET /v1/agents/{agent}/stream":                      {{path: "/v1/agents/{agent}/stream"}, {path: "/apps/{app}/v1/agents/assistant/stream"}}, // and probeWebSocket
+	// The app's own store has the name of its agent; both apps have the store manual.
+	"GET /v1/document-stores":                                      {{path: "/apps/{app}/v1/document-stores"}},
+	"POST /v1/document-stores/{store}:search":                      {{path: "/v1/document-stores/{agent}:search", body: newSearchBody}, {path: "/v1/document-stores/manual:search", body: newSearchBody}, {path: "/apps/{app}/v1/document-stores/manual:search", body: newSearchBody}},
+	"POST /v1/document-stores/{store}:reindex":                     {{path: "/v1/document-stores/{agent}:reindex"}, {path: "/apps/{app}/v1/document-stores/manual:reindex?confirm=true"}},
+	"GET /v1/document-stores/{store}/documents":                    {{path: "/v1/document-stores/{agent}/documents"}, {path: "/v1/document-stores/manual/documents?prefix={document}"}, {path: "/apps/{app}/v1/document-stores/manual/documents"}},
+	"GET /v1/document-stores/{store}/documents/{document}":         {{path: "/v1/document-stores/manual/documents/{document}"}, {path: "/v1/document-stores/{agent}/documents/{document}"}, {path: "/apps/{app}/v1/document-stores/manual/documents/{document}"}},
+	"GET /v1/document-stores/{store}/documents/{document}/content": {{path: "/v1/document-stores/manual/documents/{document}/content"}, {path: "/v1/document-stores/manual/documents/{document}/content", header: "Accept", value: "application/octet-stream"}, {path: "/apps/{app}/v1/document-stores/manual/documents/{document}/content"}},
+	"PUT /v1/document-stores/{store}/documents/{document}":         {{path: "/v1/document-stores/manual/documents/{document}", body: emptyBody, header: "If-Match", value: "*"}, {path: "/v1/document-stores/{agent}/documents/{document}", body: emptyBody}, {path: "/apps/{app}/v1/document-stores/manual/documents/{document}", body: emptyBody}},
+	"DELETE /v1/document-stores/{store}/documents/{document}":      {{path: "/v1/document-stores/manual/documents/{document}"}, {path: "/v1/document-stores/{agent}/documents/{document}"}, {path: "/apps/{app}/v1/document-stores/manual/documents/{document}"}},
 	"GET /api/schema":                                     {{path: "/apps/{app}/api/schema"}},
 	"GET /tasks":                                          {{path: "/tasks?context_id={context}"}, {path: "/tasks?agent={agent}"}, {path: "/tasks?page_token={cursor}"}, {path: "/apps/{app}/tasks"}},
 	"GET /config":                                         {{path: "/apps/{app}/config"}},
@@ -189,6 +199,9 @@ var routeProbes = map[string][]isolationProbe{
 	"GET /admin/audit":                                    {{path: "/admin/audit?app={app}"}},
 }
 
+// newSearchBody returns a search that names a document and what only its owner may read of it.
+func newSearchBody(x appIDs) any { return map[string]any{"query": x.document + " a secret"} }
+
 func emptyBody(appIDs) any { return map[string]any{} }
 
 func newDecisionBody(x appIDs) any { return map[string]any{"call_id": x.callID} }
@@ -229,7 +242,8 @@ tools:
   calc: {type: function, handler: calculator, require_approval: true}
   locked: {type: function, handler: http_request, credential: {url: "http://127.0.0.1:9"}}
   open: {type: function, handler: http_request, credential: {url: "http://127.0.0.1:9"}}
-agents: {assistant: {llm: m, tools: [calc, locked, open]}, %s: {llm: m, visibility: internal}}
+agents: {assistant: {llm: m, tools: [calc, locked, open]}, %[1]s: {llm: m, visibility: internal}}
+document_stores: {manual: {source: {type: upload}}, %[1]s: {source: {type: upload}}}
 `
 
 // TestIsolation tries every route and every JSON-RPC method with every kind of id of a tenant, as another tenant and
@@ -256,7 +270,7 @@ func TestIsolation(t *testing.T) {
 		}{
 			{"another tenant", h.createToken(t, "globex", "ana", map[string]any{"roles": []string{"admin"}}), false, x},
 			{"another tenant's key", h.createAPIKey(t, "globex", map[string]any{"roles": []string{"admin"}}).Key, false, x},
-			{"another user", h.createToken(t, "acme", "eve", nil), true, appIDs{app: unknownIDs.app, agent: unknownIDs.agent, task: x.task, context: x.context, message: x.message, cursor: x.cursor, approvalTask: x.approvalTask, callID: x.callID, user: x.user, credentialTask: x.credentialTask, tool: x.tool, key: x.key, invoice: x.invoice}},
+			{"another user", h.createToken(t, "acme", "eve", nil), true, appIDs{app: unknownIDs.app, agent: unknownIDs.agent, task: x.task, context: x.context, message: x.message, cursor: x.cursor, approvalTask: x.approvalTask, callID: x.callID, user: x.user, credentialTask: x.credentialTask, tool: x.tool, key: x.key, invoice: x.invoice, document: x.document}},
 		}
 		for _, w := range walkers {
 			t.Run(w.name, func(t *testing.T) {
@@ -323,6 +337,7 @@ func (ts *testServer) createAppIDs(t *testing.T, ana string) appIDs {
 	x.approvalTask, x.callID = ts.createApprovalTask(t, ana)
 	x.credentialTask, x.tool = ts.createCredentialTask(t, ana), "open"
 	ts.addChangedTool(t, x.app)
+	x.document = ts.addDocument(t, x.app)
 	x.user = ts.addMemory(t, x.app)
 	x.key = ts.createAPIKey(t, x.app, nil).ID
 	ts.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("a secret", "context_id", x.context)))
@@ -447,7 +462,7 @@ var (
 
 // normalizeAnswer removes from a response what differs from call to call and what the caller sent itself.
 func normalizeAnswer(body string, x appIDs) string {
-	for _, specific := range []string{x.task, x.context, x.message, x.cursor, x.approvalTask, x.callID, x.credentialTask, x.key, x.agent, x.app} {
+	for _, specific := range []string{x.task, x.context, x.message, x.cursor, x.approvalTask, x.callID, x.credentialTask, x.key, x.document, x.agent, x.app} {
 		body = strings.ReplaceAll(body, specific, "ID")
 	}
 	body = chunkLines.ReplaceAllString(body, "")
@@ -489,6 +504,25 @@ func (ts *testServer) addMemory(t *testing.T, app string) (user string) {
 		t.Fatal(err)
 	}
 	return zoe.Owner.Subject
+}
+
+// addDocument uploads a document that ana alone may read.
+func (ts *testServer) addDocument(t *testing.T, app string) (id string) {
+	t.Helper()
+	id = "secret-of-ana"
+	developer := ts.createToken(t, app, "dev", map[string]any{"roles": []string{"developer"}})
+	req := ts.newRequest(t, "PUT", "/v1/document-stores/manual/documents/"+id, developer, map[string]any{"text": "a secret"})
+	req.Header.Set("X-Document-Access", `{"subjects": ["ana"]}`)
+	if status, body := ts.sendRequest(t, req); status != http.StatusAccepted {
+		t.Fatal(status, body)
+	}
+	// Its indexing would change the rows that are guarded.
+	waitWithin(t, 20*time.Second, "the document is indexed", func() bool {
+		var d struct{ State string }
+		ts.requireStatus(t, http.StatusOK, &d, "GET", "/v1/document-stores/manual/documents/"+id, developer, nil)
+		return d.State == "indexed"
+	})
+	return id
 }
 
 // addChangedTool adds a tool of an MCP server that has changed since it was first used.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"stoa/agentsvc/document/extract"
 	"stoa/agentsvc/sandbox"
 )
 
@@ -38,6 +39,7 @@ type commands struct {
 	Call     callCmd     `cmd:"" help:"Send an agent a message and print its answer as it comes."`
 	Chat     chatCmd     `cmd:"" help:"Talk with an agent: one conversation, a message a line."`
 	Task     taskCmd     `cmd:"" help:"List, show and cancel tasks, and decide on the tool calls that they wait with."`
+	Docs     docsCmd     `cmd:"" help:"Upload, list, search and delete the documents that agents answer from."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
@@ -68,10 +70,12 @@ func (e *exitError) Error() string {
 // Unwrap returns the cause for errors.Is and errors.As.
 func (e *exitError) Unwrap() error { return e.cause }
 
-// main runs one command and exits with its code. RunHelper must come first: the sandbox starts this executable again
-// as its helper, and the helper must become the sandboxed program before anything else is initialised.
+// main runs one command and exits with its code. The RunHelper functions must come first: the sandbox starts this
+// executable again as its helper, and the helper must become the sandboxed program before anything else is initialised.
+// That program may be this executable once more, as the reader of one hostile file.
 func main() {
 	sandbox.RunHelper(os.Getenv(sandbox.HelperVariable))
+	extract.RunHelper(os.Getenv(extract.HelperVariable))
 	c := newStandardConsole()
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)

@@ -19,6 +19,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.yaml.in/yaml/v3"
 
+	"stoa/agentsvc/document/extract"
 	"stoa/agentsvc/sandbox"
 	"stoa/cmd/stoa/server"
 	"stoa/cmd/stoa/stoatest"
@@ -27,6 +28,7 @@ import (
 // TestMain provides the command stoa to test scripts, in this test's own binary.
 func TestMain(m *testing.M) {
 	sandbox.RunHelper(os.Getenv(sandbox.HelperVariable)) // the server in this binary starts itself as the helper
+	extract.RunHelper(os.Getenv(extract.HelperVariable))
 	testscript.Main(testRunner{m}, map[string]func(){"stoa": main})
 }
 

@@ -16,6 +16,7 @@ import (
 	diff "github.com/google/go-cmp/cmp"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/document/indexing"
 	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/store"
@@ -66,6 +67,9 @@ func openExercisedServer(t *testing.T) *testServer {
 	m.RecordReload(errors.New("no"))
 	m.RecordAppLoad(time.Second, errors.New("no"))
 	m.RecordTick("acme", errors.New("no"))
+	m.Documents.RecordDocument("acme", indexing.OutcomeIndexed, 3)
+	m.Documents.RecordStep("embed", time.Second)
+	m.Documents.RecordPass("acme", indexing.PassCompleted, time.Second)
 	m.RecordDelivery("acme", "unsigned")
 	m.RecordAppEviction()
 	m.RecordRequest(surface.Observation{Route: "/tasks/{id}", Status: 200, Duration: time.Minute, Stream: true})
@@ -124,8 +128,9 @@ func TestMetricsPage(t *testing.T) {
 			return found
 		})
 	}
-	want := map[string]metrics.Info{}
+	want, described := map[string]metrics.Info{}, map[string]metrics.Info{}
 	for _, f := range slices.Concat(h.Metrics().List(), secure.Metrics().List()) {
+		described[f.Name] = f // with its labels in the order of the definition
 		f.Labels = slices.Sorted(slices.Values(f.Labels))
 		want[f.Name] = f
 	}
@@ -139,7 +144,7 @@ func TestMetricsPage(t *testing.T) {
 	reported, _, _ := strings.Cut(string(src), metricsHeading)
 	var page strings.Builder
 	page.WriteString(reported + metricsHeading + "\nWritten by `go generate ./cmd/stoa` from the code. There are also those of the Go runtime (`go_*`) and of the\nprocess (`process_*`).\n\n| Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n")
-	for _, f := range slices.SortedFunc(maps.Values(want), func(a, b metrics.Info) int { return cmp.Compare(a.Name, b.Name) }) {
+	for _, f := range slices.SortedFunc(maps.Values(described), func(a, b metrics.Info) int { return cmp.Compare(a.Name, b.Name) }) {
 		labels := "-"
 		if len(f.Labels) > 0 {
 			labels = "`" + strings.Join(f.Labels, "`, `") + "`"

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"strings"
 )
 
@@ -16,7 +17,8 @@ type transcript struct {
 	// approvals and credentials are what the task waits for, by its last status.
 	approvals   []approval
 	credentials []credential
-	lastText    string // complete text of the last status
+	citations   []citation // of the last status
+	lastText    string     // complete text of the last status
 	// printed is the text of the message in progress that out has received, also with --json, where it is not shown.
 	printed strings.Builder
 	// shownCalls are the ids of the tool calls that were printed, since every update repeats them.
@@ -45,6 +47,7 @@ func (t *transcript) applyUpdate(u taskUpdate) (ended bool) {
 			t.printToolCall(call)
 		}
 		t.approvals, t.credentials = findApprovals(u.Status.Message.Parts), findCredentials(u.Status.Message.Parts)
+		t.citations = u.Status.Message.findCitations()
 	}
 	switch t.state {
 	case "submitted":
@@ -125,11 +128,24 @@ func (t *transcript) printArtifact(a *artifact) {
 	t.conversation.console.printDimmed("> artifact %s (%s)", cmp.Or(a.Name, a.ID), kind)
 }
 
+// printCitations prints the passages that the answer refers to, a line each.
+func (t *transcript) printCitations() {
+	if t.conversation.json {
+		return
+	}
+	for _, c := range t.citations {
+		// A title or a heading that a document brings must not begin another line.
+		line := strings.Join(strings.Fields(fmt.Sprintf("[%d] %s", c.N, c.describe())), " ")
+		t.conversation.console.printText(line + "\n")
+	}
+}
+
 // reportEnd prints how the task ended or what it waits for, and returns the error with the matching exit code.
 func (t *transcript) reportEnd() error {
 	t.endLine()
 	switch t.state {
 	case "completed":
+		t.printCitations()
 		return nil
 	case "failed":
 		return errors.New(formatReason("the task failed", t.lastText))

@@ -1,6 +1,7 @@
 // Package db is the only access to SQL. A [DB] is the platform's database, PostgreSQL or SQLite, behind one body of
 // SQL. A [Handle] is the only access to its rows: [DB.Tenant] returns one that reaches a single tenant's rows,
-// [DB.Platform] one that reaches all of them. [OpenExternal] opens a database that an app brings for itself.
+// [DB.Platform] one that reaches all of them. [OpenExternal] opens a database that an app brings for itself,
+// [OpenReadOnly] one that an app reads documents from.
 //
 // A store call builds a [Batch], a list of statements that take effect together in one round trip. There are three ways
 // to execute one:
@@ -39,10 +40,12 @@ type ID string
 // Engine is a kind of database.
 type Engine string
 
-// The engines. The values also name the folders of package migrations.
+// The engines. The first two also name the folders of package migrations; MySQL, which includes MariaDB, is for
+// [OpenReadOnly] only.
 const (
 	Postgres Engine = "postgres"
 	SQLite   Engine = "sqlite"
+	MySQL    Engine = "mysql"
 )
 
 // The roles of statements on PostgreSQL. Both are NOLOGIN and own nothing, so that forced row-level security applies to
@@ -268,6 +271,28 @@ type Row interface {
 type Tx struct {
 	exec  func(ctx context.Context, sql string, args []any) (int64, error)
 	query func(ctx context.Context, read func(Row) error, sql string, args []any) error
+	// mergesRows means that InsertRows executes one statement for all rows.
+	mergesRows bool
+}
+
+// InsertRows inserts rows, each with its values in the order of the columns of in. On PostgreSQL it is one statement.
+func (tx *Tx) InsertRows(ctx context.Context, in *InsertTarget, rows ...[]any) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	for _, row := range rows {
+		in.checkRow(row)
+	}
+	if tx.mergesRows {
+		_, err := tx.exec(ctx, in.sql, in.columnArgs(rows))
+		return err
+	}
+	for _, row := range rows {
+		if _, err := tx.exec(ctx, in.insertOne, row); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Exec executes a statement and returns the number of rows it affected.

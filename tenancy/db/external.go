@@ -28,11 +28,11 @@ const (
 // database used in the same way, so that it may serve as the key of a cache.
 type ExternalDB struct {
 	Driver Engine
-	// Host is PostgreSQL's host, a name or an address, never a socket.
+	// Host is the server's host, a name or an address, never a socket.
 	Host string
-	// Port is PostgreSQL's port; 0 means 5432.
+	// Port is the server's port; 0 means 5432, of MySQL 3306.
 	Port int
-	// Database is the name of PostgreSQL's database, or the path of SQLite's file.
+	// Database is the name of the server's database, or the path of SQLite's file.
 	Database           string
 	Username, Password string
 	// SSLMode is one of PostgreSQL's sslmode values; "" means disable.
@@ -76,6 +76,23 @@ func OpenExternal(ctx context.Context, g ExternalDB, dialer Dialer) (*DB, error)
 
 // openExternal opens an external PostgreSQL database.
 func openExternal(ctx context.Context, g ExternalDB, dialer Dialer) (engine, error) {
+	cfg, err := newExternalPoolConfig(g, dialer)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = int32(g.MaxConns), 0, 0
+	limitIdle(cfg, g.MaxIdle)
+	cfg.AfterConnect = registerColumnCodecs
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	return newPostgresEngine(pool, newTxBegin("stoa.role"), 2*externalStatementTimeout), nil
+}
+
+// newExternalPoolConfig returns how connections to an external PostgreSQL database are made. Nothing of it comes from
+// the process's environment.
+func newExternalPoolConfig(g ExternalDB, dialer Dialer) (*pgxpool.Config, error) {
 	// The complete text keeps the parser from taking a login from the environment; all of its values are replaced below.
 	cfg, err := pgxpool.ParseConfig("host=app port=5432 user=app password=app dbname=app sslmode=disable sslnegotiation=postgres")
 	if err != nil {
@@ -105,14 +122,7 @@ func openExternal(ctx context.Context, g ExternalDB, dialer Dialer) (engine, err
 	if g.Schema != "" {
 		c.RuntimeParams["search_path"] = g.Schema
 	}
-	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = int32(g.MaxConns), 0, 0
-	limitIdle(cfg, g.MaxIdle)
-	cfg.AfterConnect = registerColumnCodecs
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("open the database: %w", err)
-	}
-	return newPostgresEngine(pool, newTxBegin("stoa.role"), 2*externalStatementTimeout), nil
+	return cfg, nil
 }
 
 // tlsModes maps sslmode to the configurations to try, in order; nil means without TLS. They follow the documentation of
@@ -176,6 +186,7 @@ var publicMessages = map[string]string{
 	"28P01": "the login was refused", "28000": "the login was refused", "3D000": "there is no such database",
 	"42501": "the login lacks a privilege", "53300": "the server has no connection left", "57P03": "the server is starting",
 	"57014": "no answer in time", "53100": "the server's disk is full", "25006": "the server is read-only",
+	"42P01": "there is no such table", "42703": "there is no such column",
 }
 
 // PublicMessage describes an error of an external database to the tenant that chose it. It is "" if err is not an
@@ -189,8 +200,16 @@ func PublicMessage(err error) string {
 	switch word, known := publicMessages[sqlState(err)]; {
 	case known:
 		return word
+	case mysqlMessage(err) != "":
+		return mysqlMessage(err)
 	case sqlState(err) != "":
 		return "the database answered with error " + sqlState(err)
+	case errors.As(err, &lite) && lite.Code()&0xff == sqlite3.SQLITE_CANTOPEN:
+		return "the database file does not exist or cannot be opened"
+	case errors.As(err, &lite) && lite.Code()&0xff == sqlite3.SQLITE_NOTADB:
+		return "the file is no SQLite database"
+	case errors.As(err, &lite) && lite.Code()&0xff == sqlite3.SQLITE_INTERRUPT:
+		return "no answer in time"
 	case errors.As(err, &lite) && lite.Code()&0xff == sqlite3.SQLITE_TOOBIG:
 		return fmt.Sprintf("a value in the database file is longer than %d bytes", maxValueSize)
 	case errors.As(err, &lite):

@@ -29,8 +29,8 @@ type rowStatement struct {
 type column struct{ name, kind string }
 
 // NewInsertTarget describes rows of table. columns is a list separated by commas; each element is a name and a type
-// (TEXT, BIGINT or BOOLEAN, for a string, int64 or bool), or, if all rows have the same value, a name, " = " and an
-// expression. If unique names columns, a row is skipped if one with the same values in these columns exists.
+// (TEXT, BIGINT, BOOLEAN or BYTEA, for a string, int64, bool or []byte), or, if all rows have the same value, a name, " = "
+// and an expression. If unique names columns, a row is skipped if one with the same values in these columns exists.
 func NewInsertTarget(table, columns, unique string) *InsertTarget {
 	in := &InsertTarget{}
 	var names, one, many, fixed, same []string
@@ -109,6 +109,8 @@ func (c column) canHold(v any) bool {
 		return c.kind == "BIGINT"
 	case bool:
 		return c.kind == "BOOLEAN"
+	case []byte:
+		return c.kind == "BYTEA"
 	}
 	return false
 }
@@ -122,6 +124,8 @@ func (s *rowStatement) columnArgs(rows [][]any) []any {
 			args[i] = &rowColumn[string]{rows, i}
 		case "BIGINT":
 			args[i] = &rowColumn[int64]{rows, i}
+		case "BYTEA":
+			args[i] = &rowColumn[[]byte]{rows, i}
 		default:
 			args[i] = &rowColumn[bool]{rows, i}
 		}

@@ -2,6 +2,7 @@ package db_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -87,6 +88,50 @@ func TestInsert(t *testing.T) {
 	t.Run("postgres without prepared statements", func(t *testing.T) {
 		t.Parallel()
 		insertConcurrently(t, dbtest.Open(t, dbtest.NewPostgresURL(t)+"&default_query_exec_mode=exec"))
+	})
+}
+
+// TestInsertInTx inserts rows with bytes in a transaction, which is undone as a whole.
+func TestInsertInTx(t *testing.T) {
+	t.Parallel()
+	keyTarget := db.NewInsertTarget("signing_key", "generation BIGINT, id TEXT, seed BYTEA, master = '', signs_from = 0, created_at = 0", "")
+	insertBytes := func(t *testing.T, d *db.DB) {
+		var rows [][]any
+		want := map[string]string{}
+		for i, seed := range []string{"", "\x00\xff", `\x41{"NULL",}`, strings.Repeat("\x00\x01long", 10_000)} {
+			id := fmt.Sprint("key", i)
+			rows = append(rows, []any{int64(i), id, []byte(seed)})
+			want[id] = seed
+		}
+		insert := func(rows ...[]any) error {
+			return d.Platform().RunTx(t.Context(), func(tx *db.Tx) error { return tx.InsertRows(t.Context(), keyTarget, rows...) })
+		}
+		if err := insert(append(slices.Clone(rows), rows[0])...); !db.IsDuplicate(err) {
+			t.Errorf("a duplicate: %v", err)
+		}
+		if err := errors.Join(insert(rows...), insert()); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		var b db.Batch
+		b.Query(func(r db.Row) error {
+			var id string
+			var seed []byte
+			err := r.Scan(&id, &seed)
+			got[id] = string(seed)
+			return err
+		}, `SELECT id, seed FROM signing_key`)
+		if err := d.Platform().Do(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+	dbtest.ForEachEngine(t, insertBytes)
+	t.Run("postgres without prepared statements", func(t *testing.T) {
+		t.Parallel()
+		insertBytes(t, dbtest.Open(t, dbtest.NewPostgresURL(t)+"&default_query_exec_mode=exec"))
 	})
 }
 

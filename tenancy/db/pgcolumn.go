@@ -11,7 +11,7 @@ import (
 
 // rowColumn is one column of the rows of a merged statement, an argument whose type is an array of T. It implements
 // [pgtype.ArrayGetter] for connections without prepared statements, whose arguments pgx encodes as text.
-type rowColumn[T string | int64 | bool] struct {
+type rowColumn[T string | int64 | bool | []byte] struct {
 	rows  [][]any
 	index int
 }
@@ -40,6 +40,8 @@ func (c *rowColumn[T]) encodeArray(element uint32, buf []byte) []byte {
 		switch v := row[c.index].(type) {
 		case string:
 			buf = append(binary.BigEndian.AppendUint32(buf, uint32(len(v))), v...)
+		case []byte:
+			buf = append(binary.BigEndian.AppendUint32(buf, uint32(len(v))), v...)
 		case int64:
 			buf = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(buf, 8), uint64(v))
 		case bool:
@@ -59,8 +61,11 @@ func encodedRowsSize(rows [][]any) int {
 	for _, row := range rows {
 		n += (4 + 8) * len(row)
 		for _, value := range row {
-			if text, ok := value.(string); ok {
-				n += len(text)
+			switch v := value.(type) {
+			case string:
+				n += len(v)
+			case []byte:
+				n += len(v)
 			}
 		}
 	}
@@ -104,6 +109,7 @@ func registerColumnCodecs(_ context.Context, conn *pgx.Conn) error {
 		{pgtype.TextArrayOID, pgtype.TextOID, &rowColumn[string]{}},
 		{pgtype.Int8ArrayOID, pgtype.Int8OID, &rowColumn[int64]{}},
 		{pgtype.BoolArrayOID, pgtype.BoolOID, &rowColumn[bool]{}},
+		{pgtype.ByteaArrayOID, pgtype.ByteaOID, &rowColumn[[]byte]{}},
 	} {
 		known, _ := conn.TypeMap().TypeForOID(column.array)
 		conn.TypeMap().RegisterType(&pgtype.Type{Name: known.Name, OID: known.OID, Codec: columnCodec{known.Codec, column.element}})

@@ -24,7 +24,8 @@ func (p *postgresEngine) runTx(ctx context.Context, role string, tenant ID, f fu
 			return failed
 		}
 		failed = f(&Tx{
-			exec: exec,
+			exec:       exec,
+			mergesRows: true,
 			query: func(ctx context.Context, read func(Row) error, sql string, args []any) error {
 				ctx, cancel := p.withTimeout(ctx)
 				defer cancel()

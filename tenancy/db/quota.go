@@ -34,6 +34,15 @@ func (h *Handle) checkQuota(b *Batch) error {
 	return h.d.quota.AllowWrite(h.tenant, b.payloadSize(), b.StorageKind)
 }
 
+// CheckQuota counts bytes that a transaction of [Handle.RunTx] is about to write, or returns the [Quota]'s error. Batches are
+// checked by themselves.
+func (h *Handle) CheckQuota(bytes int64, kind StorageKind) error {
+	if h.d.quota == nil || kind == StoresNothing {
+		return nil
+	}
+	return h.d.quota.AllowWrite(h.tenant, bytes, kind)
+}
+
 // payloadSize returns the bytes of text in the arguments of b. The shared form has the same arguments and is not
 // counted.
 func (b *Batch) payloadSize() (n int64) {

@@ -158,13 +158,13 @@ func (e *sqliteEngine) openTenant(ctx context.Context, path string, use sqliteOp
 		return err
 	}
 	if use.readers > 0 {
-		if e.readDB, err = e.tenantFile.openConnections(waitPragma, readPragma); err != nil {
+		if e.readDB, err = e.tenantFile.openConnections("rwc", waitPragma, readPragma); err != nil {
 			return err
 		}
 		e.readDB.SetMaxOpenConns(use.readers)
 		e.readDB.SetMaxIdleConns(use.idle)
 	}
-	if e.writeDB, err = e.tenantFile.openConnections(waitPragma); err != nil {
+	if e.writeDB, err = e.tenantFile.openConnections("rwc", waitPragma); err != nil {
 		return err
 	}
 	if err := e.openWriteConn(ctx, path); err != nil {

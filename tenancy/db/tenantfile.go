@@ -88,11 +88,11 @@ func (f *tenantFile) checkFolder() error {
 	return nil
 }
 
-// openConnections returns a pool of connections to the file. The statements of setup run first on each; they must not
+// openConnections returns a pool of connections to the file in the given mode, rwc or ro. The statements of setup run first on each; they must not
 // read the schema, because the size of values is not limited yet. SQLite's own defences are enabled: defensive mode
 // forbids writes to the schema, trusted_schema=0 unsafe functions in it.
-func (f *tenantFile) openConnections(setup ...string) (*sql.DB, error) {
-	query := url.Values{"vfs": {pinnedVFS}, "_defensive": {"1"}, "_pragma": append([]string{"trusted_schema(0)", "cell_size_check(1)"}, setup...)}
+func (f *tenantFile) openConnections(mode string, setup ...string) (*sql.DB, error) {
+	query := url.Values{"mode": {mode}, "vfs": {pinnedVFS}, "_defensive": {"1"}, "_pragma": append([]string{"trusted_schema(0)", "cell_size_check(1)"}, setup...)}
 	dsn := (&url.URL{Scheme: "file", Path: f.filePath(), RawQuery: query.Encode()}).String()
 	plain, err := sql.Open("sqlite", dsn)
 	if err != nil {

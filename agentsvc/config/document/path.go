@@ -91,34 +91,6 @@ func QuoteName(name string) string {
 	return strconv.Quote(name)
 }
 
-// Matches reports whether the path matches a pattern such as agents.*.tools, in which * is any name or index. It
-// compares from the end.
-func (p *Path) Matches(pattern string) bool {
-	for ; p != nil; p = p.Parent {
-		part := p.Part
-		switch p.kind {
-		case itemPart, namePart:
-			part = "*"
-		}
-		remainder, same := strings.CutSuffix(pattern, part)
-		if !same || p.Parent == nil {
-			return same && remainder == ""
-		}
-		if pattern, same = strings.CutSuffix(remainder, "."); !same {
-			return false
-		}
-	}
-	return false
-}
-
-// Entry returns the first two parts of the path, such as tools.shell: the entry of a top-level key.
-func (p *Path) Entry() string {
-	for p.Parent != nil && p.Parent.Parent != nil {
-		p = p.Parent
-	}
-	return p.String()
-}
-
 // Location is a place in a document: its path and the YAML nodes there. If the document has nothing at that path,
 // Value is nil and Key is the nearest key above, for the position of a problem.
 type Location struct {

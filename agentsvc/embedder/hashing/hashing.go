@@ -11,10 +11,9 @@ import (
 	"context"
 	"hash/fnv"
 	"math"
-	"strings"
-	"unicode"
 
 	"stoa/agentsvc/embedder"
+	"stoa/agentsvc/words"
 )
 
 // DefaultDimension is the length of vectors if Options.Dimension is 0.
@@ -22,7 +21,7 @@ const DefaultDimension = 256
 
 // model names the features and their weights. Another way to make vectors needs another name, since the vectors of
 // two ways cannot be compared.
-const model = "words-trigrams-1"
+const model = "words-trigrams-2"
 
 // trigramWeight is the weight of a sequence of three characters relative to a whole word.
 const trigramWeight = 0.5
@@ -45,9 +44,9 @@ func New(o embedder.Options) embedder.Embedder {
 
 // embedText returns the vector of a text, of length 1. A text without letters and digits has one of its own direction.
 func embedText(text string, dimension int) []float32 {
-	words, trigrams := countFeatures(text)
+	counts, trigrams := countFeatures(text)
 	sums := make([]int64, dimension)
-	addFeatures(sums, "w", words, 1)
+	addFeatures(sums, "w", counts, 1)
 	addFeatures(sums, "t", trigrams, trigramWeight)
 	square := 0.0
 	for _, x := range sums {
@@ -65,18 +64,21 @@ func embedText(text string, dimension int) []float32 {
 	return vector
 }
 
-// countFeatures counts the words of a text in lower case, and the sequences of three characters in each word with a
-// space before and after it.
-func countFeatures(text string) (words, trigrams map[string]int) {
-	words, trigrams = map[string]int{}, map[string]int{}
-	for word := range strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
-		words[word]++
+// countFeatures counts the words of a text as package words extracts them, without those that nearly every text has, and
+// the sequences of three characters in each word with a space before and after it.
+func countFeatures(text string) (counts, trigrams map[string]int) {
+	counts, trigrams = map[string]int{}, map[string]int{}
+	for _, word := range words.List(text) {
+		if words.IsCommon(word) {
+			continue
+		}
+		counts[word]++
 		runes := []rune(" " + word + " ")
 		for i := range len(runes) - 2 {
 			trigrams[string(runes[i:i+3])]++
 		}
 	}
-	return words, trigrams
+	return counts, trigrams
 }
 
 // one is the weight 1 of a feature in a sum. Sums are whole numbers because those do not depend on the order in which

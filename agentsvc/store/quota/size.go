@@ -18,11 +18,15 @@ var sizedTables = []sizedTable{
 	{"session_summary", "octet_length(body)"},
 	{"memory", "octet_length(text) + octet_length(words) + COALESCE(octet_length(vector), 0)"},
 	{"credential", "octet_length(value)"},
+	{"document", "octet_length(title) + octet_length(metadata) + octet_length(access)"},
+	{"document_body", "octet_length(body)"},
+	{"chunk", "octet_length(text) + octet_length(words)"},
+	{"chunk_vector", "octet_length(vector)"},
 	{"tool_pin", "octet_length(body) + octet_length(drift_body)"},
 }
 
 // StoredBytes returns the bytes of a tenant's texts in d and files: the logs of its tasks, sessions and their summaries,
-// memories, credentials and tool definitions. Keys, indexes and the engine's overhead are not included. It reads all
+// memories, credentials, documents with their chunks and vectors, and tool definitions. Keys, indexes and the engine's overhead are not included. It reads all
 // of the tenant's rows.
 func StoredBytes(ctx context.Context, d *db.DB, tenant db.ID) (total int64, err error) {
 	return sumSizes(ctx, d.Tenant(tenant), tenant, sizedTables, 0)

@@ -65,7 +65,7 @@ func newCallResult(t agentsvc.Task, base resultBase) callResult {
 		parts = append(parts, a.Parts...)
 	}
 	if m := t.Status.Message; m != nil && m.Role == agentsvc.RoleAgent {
-		out.Text, out.Error = m.Text(), m.Metadata[agentsvc.FailureKey]
+		out.Text, out.Citations, out.Error = m.Text(), m.Metadata[agentsvc.CitationsKey], m.Metadata[agentsvc.FailureKey]
 		for _, p := range m.Parts {
 			switch {
 			case p.File != nil:

@@ -97,6 +97,7 @@ type (
 		State     string `json:"state"`
 		Text      string `json:"text"`
 		Data      any    `json:"data,omitempty"`
+		Citations any    `json:"citations,omitempty"`
 		Error     any    `json:"error,omitempty"`
 	}
 	// content is one item of a result; Type says which members are used: text, image, audio, resource_link or
@@ -153,5 +154,6 @@ var outputSchema = json.RawMessage(`{"type":"object","properties":{` +
 	`"state":{"type":"string","description":"completed; or input_required, where the agent asks something back or waits for a person; or another state of tasks."},` +
 	`"text":{"type":"string","description":"What the agent answers or asks."},` +
 	`"data":{"description":"The answer as JSON, where the agent gives one."},` +
+	`"citations":{"type":"array","items":{"type":"object"},"description":"The passages of documents that the answer refers to by its marks, such as [1]: n, store, document, title, page, heading, url, quote."},` +
 	`"error":{"type":"object","description":"Why the task failed: code, and details such as the budget, the limit or the model."}` +
 	`},"required":["task_id","context_id","state","text"]}`)

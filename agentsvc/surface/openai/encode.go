@@ -45,7 +45,7 @@ func (e *eventEncoder) encodeCompletion(task agentsvc.Task) (status int, body an
 		}
 	}
 	text := strings.Join(texts, "\n\n")
-	c := choice{Message: &assistantMessage{Role: "assistant", Content: text, ToolCalls: newToolCalls(task.ID, task.Status)}, Finish: finishReason(task.Status)}
+	c := choice{Message: &assistantMessage{Role: "assistant", Content: text, ToolCalls: newToolCalls(task.ID, task.Status), Metadata: newCitations(task.Status.Message)}, Finish: finishReason(task.Status)}
 	answer := e.newCompletion("chat.completion", c)
 	answer.Usage = newUsage(task.Status.Message)
 	return http.StatusOK, answer
@@ -86,7 +86,7 @@ func (e *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 		}
 		out = append(out, e.newChunk(delta{ToolCalls: calls}, nil))
 	}
-	out = append(out, e.newChunk(delta{}, finishReason(*st)))
+	out = append(out, e.newChunk(delta{Metadata: newCitations(st.Message)}, finishReason(*st)))
 	if e.includeUsage {
 		// The chunk with the usage has no choices (stream_options.include_usage).
 		last := e.newCompletion("chat.completion.chunk")
@@ -166,6 +166,14 @@ func messageText(m agentsvc.Message) string {
 		}
 	}
 	return b.String()
+}
+
+// newCitations returns the citations of a turn's last message, nil if it has none.
+func newCitations(m *agentsvc.Message) *citations {
+	if m == nil || m.Metadata[agentsvc.CitationsKey] == nil {
+		return nil
+	}
+	return &citations{m.Metadata[agentsvc.CitationsKey]}
 }
 
 // newUsage returns the token counts of the turn, which the runner stores in the metadata of the last message. They

@@ -120,6 +120,8 @@ type (
 		Role    string       `json:"role"`
 		Status  string       `json:"status"`
 		Content []outputText `json:"content"`
+		// Metadata has the citations of an answer.
+		Metadata *citations `json:"metadata,omitempty"`
 	}
 	outputText struct {
 		Type        string     `json:"type"`

@@ -44,6 +44,8 @@ type openMessage struct {
 	id   agentsvc.MessageID
 	at   textPosition
 	text strings.Builder
+	// citations are set with the last message of the turn.
+	citations *citations
 }
 
 // openCall is a tool call that has no result yet. frame is the path of the nested agent that makes it.
@@ -165,7 +167,7 @@ func (e *responseEncoder) appendText(id agentsvc.MessageID, text string) (out st
 	if m == nil {
 		m = &openMessage{id: id, at: textPosition{ItemID: "msg_" + string(id), OutputIndex: len(e.body.Output)}}
 		e.messages = append(e.messages, m)
-		out = append(out, e.addItem(messageItem{m.at.ItemID, "message", "assistant", statusInProgress, []outputText{}}),
+		out = append(out, e.addItem(messageItem{m.at.ItemID, "message", "assistant", statusInProgress, []outputText{}, nil}),
 			partEvent{e.newHead("response.content_part.added"), m.at, newOutputText("")})
 	}
 	m.text.WriteString(text)
@@ -180,6 +182,7 @@ func (e *responseEncoder) endMessage(m agentsvc.Message, status string) (out str
 	}
 	out = e.appendText(m.ID, whole)
 	if shown := e.findMessage(m.ID); shown != nil {
+		shown.citations = newCitations(&m)
 		out = append(out, e.endItem(shown, status)...)
 	}
 	return out
@@ -192,7 +195,7 @@ func (e *responseEncoder) endItem(m *openMessage, status string) stream.Bodies {
 	return stream.Bodies{
 		textDoneEvent{e.newHead("response.output_text.done"), m.at, part.Text, []struct{}{}},
 		partEvent{e.newHead("response.content_part.done"), m.at, part},
-		e.setItem(m.at.OutputIndex, messageItem{m.at.ItemID, "message", "assistant", status, []outputText{part}}),
+		e.setItem(m.at.OutputIndex, messageItem{m.at.ItemID, "message", "assistant", status, []outputText{part}, m.citations}),
 	}
 }
 

@@ -91,12 +91,18 @@ type (
 		Content   string     `json:"content"`
 		Refusal   *string    `json:"refusal"`
 		ToolCalls []toolCall `json:"tool_calls,omitempty"`
+		Metadata  *citations `json:"metadata,omitempty"`
+	}
+	// citations are the sources of an answer, as the metadata of a message has them in other protocols.
+	citations struct {
+		Citations any `json:"citations"`
 	}
 	// delta is new text. Content is a pointer, because the first chunk has an empty text and the last one none.
 	delta struct {
 		Role      string     `json:"role,omitempty"`
 		Content   *string    `json:"content,omitempty"`
 		ToolCalls []toolCall `json:"tool_calls,omitempty"`
+		Metadata  *citations `json:"metadata,omitempty"`
 	}
 	// toolCall is a call of approvalFunction. Index is present in chunks only.
 	toolCall struct {

@@ -66,7 +66,7 @@ type description struct {
 	// Kinds are the other media types that the response may have: of texts, or of a stream.
 	Kinds []string `json:"kinds"`
 	Body  string   `json:"body"`
-	// BodyKinds are the other media types that the body may have.
+	// BodyKinds are the other media types that the body may have, or all if Body is "".
 	BodyKinds    []string `json:"body_kinds"`
 	BodyOptional bool     `json:"body_optional"`
 	// Headers are those that the operation reads, AnswerHeaders those that it sets, besides what follows from the route.

@@ -23,6 +23,7 @@ import (
 	"stoa/agentsvc/surface/a2a"
 	"stoa/agentsvc/surface/admin"
 	"stoa/agentsvc/surface/billingapi"
+	"stoa/agentsvc/surface/documents"
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/mcp"
 	"stoa/agentsvc/surface/openai"
@@ -61,7 +62,7 @@ func newRoutes(h *surfacetest.Fixture) []surface.Route {
 		})}),
 		v1.Routes(v1.Options{}), a2a.Routes(a2a.Options{}), openai.Routes(openai.Options{}), mcp.Routes(mcp.Options{}),
 		admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.Issuer, Keys: h.Keys, DB: h.DB, DeadLetters: h.DeadLetters}),
-		billingapi.Routes(billingapi.Options{Apps: h.Apps, Keys: h.Keys, Billing: h.Billing}), tenantapi.Routes(h.Apps), webhook.Routes(webhook.Options{DB: h.DB})))
+		billingapi.Routes(billingapi.Options{Apps: h.Apps, Keys: h.Keys, Billing: h.Billing}), tenantapi.Routes(h.Apps), documents.Routes(), webhook.Routes(webhook.Options{DB: h.DB})))
 }
 
 // buildDocument returns the document of all routes, encoded and decoded.

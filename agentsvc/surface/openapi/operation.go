@@ -90,8 +90,11 @@ func (b builder) newOperation(o operation) jsonObject {
 		params = append(params, b.newParameter("header", name))
 	}
 	op["parameters"] = params
-	if o.Body != "" {
-		content := jsonObject{"application/json": jsonObject{"schema": schemaRef(o.Body)}}
+	if o.Body != "" || len(o.BodyKinds) > 0 {
+		content := jsonObject{}
+		if o.Body != "" {
+			content["application/json"] = jsonObject{"schema": schemaRef(o.Body)}
+		}
 		for _, kind := range o.BodyKinds {
 			content[kind] = jsonObject{"schema": jsonObject{"type": "string"}}
 		}

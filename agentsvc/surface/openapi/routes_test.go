@@ -19,6 +19,7 @@ import (
 	"stoa/agentsvc/surface/admin"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/billingapi"
+	"stoa/agentsvc/surface/documents"
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/mcp"
 	"stoa/agentsvc/surface/openai"
@@ -45,11 +46,11 @@ type everyRoute struct {
 func newEveryRoute(t *testing.T) *everyRoute {
 	t.Helper()
 	h := &everyRoute{observed: make(chan surface.Observation, 1)}
-	const config = "llms: {m: {provider: scripted, script: [{then: [{fail: {status: 400}}]}]}}\nagents: {a: {llm: m}}\nstorage: {checkpoint: {enabled: true, strategy: event}}\n"
+	const config = "llms: {m: {provider: scripted, script: [{then: [{fail: {status: 400}}]}]}}\nagents: {a: {llm: m}}\nstorage: {checkpoint: {enabled: true, strategy: event}}\ndocument_stores: {manual: {source: {type: upload}}}\n"
 	observe := func(o surface.Observation) { h.observed <- o }
 	h.Fixture = surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{Observe: observe}}, func(f *surfacetest.Fixture) []surface.Route {
 		h.routes = openapi.WithDocument("v1.2.3", slices.Concat(ext.Routes(ext.Options{Metrics: http.NotFoundHandler()}), v1.Routes(v1.Options{}), a2a.Routes(a2a.Options{}),
-			openai.Routes(openai.Options{}), mcp.Routes(mcp.Options{}), tenantapi.Routes(f.Apps), webhook.Routes(webhook.Options{DB: f.DB}),
+			openai.Routes(openai.Options{}), mcp.Routes(mcp.Options{}), tenantapi.Routes(f.Apps), documents.Routes(), webhook.Routes(webhook.Options{DB: f.DB}),
 			admin.Routes(admin.Options{Apps: f.Apps, Issuer: f.Issuer, Keys: f.Keys, DB: f.DB, DeadLetters: f.DeadLetters}),
 			billingapi.Routes(billingapi.Options{Apps: f.Apps, Keys: f.Keys, Billing: f.Billing})))
 		return h.routes
@@ -96,7 +97,7 @@ var parameters = regexp.MustCompile(`\{\w+\}`)
 
 // fillPath replaces the parameters of a pattern.
 func fillPath(pattern string, values ...string) string {
-	values = append(values, "/apps/{app}", "/apps/acme", "{agent}", "a")
+	values = append(values, "/apps/{app}", "/apps/acme", "{agent}", "a", "{store}", "manual")
 	for i := 0; i < len(values); i += 2 {
 		pattern = strings.ReplaceAll(pattern, values[i], values[i+1])
 	}
@@ -316,6 +317,7 @@ func TestLocations(t *testing.T) {
 
 // lists has the member with the list of each route that answers with one; a webhook, a card or a policy is no list.
 var lists = map[string]string{
+	"/v1/document-stores": "documentStores", "/v1/document-stores/{store}/documents": "documents",
 	"/agents": "agents", "/v1/agents": "agents", "/v1/agents/{agent}/tasks": "tasks", "/tasks": "tasks", "/memories": "memories", "/credentials": "credentials",
 	"/config/revisions": "revisions", "/secrets": "secrets", "/triggers": "triggers", "/openai/v1/models": "data", "/a2a/{agent}/tasks": "tasks", "/a2a/{agent}/v0.3/v1/tasks": "tasks",
 	"/tasks/{task}/checkpoints": "checkpoints", "/tasks/{task}/notifications": "notifications",

@@ -20,6 +20,8 @@ import (
 const (
 	MaxBody    = 1 << 20  // bytes of a body on most routes
 	MaxMessage = 28 << 20 // bytes of a message, which may have files
+	// MaxFile is the bytes of a body with one file: a document of 20 MiB with the boundaries of a form around it.
+	MaxFile = 20<<20 + 64<<10
 )
 
 // Body is the body of one request or one message of a WebSocket: what bounds it and what is reserved for it. One
@@ -64,6 +66,16 @@ func (b *Body) Read(r *http.Request) ([]byte, error) {
 	case err != nil:
 		return nil, describeReadError(err)
 	}
+	return body, b.reserveRead(r.Context())
+}
+
+// ReadFile is [Body.Read] for a body that is a file: what it contains is not counted as JSON.
+func (b *Body) ReadFile(r *http.Request) ([]byte, error) {
+	body, err := readMetered(r.Body, r.ContentLength, b.maxBytes, b.newMeter(r, &b.reservation))
+	if err != nil {
+		return nil, describeReadError(err)
+	}
+	b.size, b.values = len(body), 0
 	return body, b.reserveRead(r.Context())
 }
 

@@ -58,6 +58,14 @@ func WriteEncoded(w http.ResponseWriter, body []byte) error {
 	return writeBody(w, jsonMediaType, http.StatusOK, body)
 }
 
+// WriteContent writes the content of a file as the response. Pages must not execute it: browsers neither guess another
+// type nor show it as a page of this server.
+func WriteContent(w http.ResponseWriter, mediaType string, content []byte) error {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; sandbox")
+	return writeBody(w, []string{mediaType}, http.StatusOK, content)
+}
+
 // writeBody reserves the memory for a whole response and writes it with a Content-Length. It returns an error, and
 // has written nothing, if there is no memory.
 func writeBody(w http.ResponseWriter, kind []string, status int, body []byte) error {

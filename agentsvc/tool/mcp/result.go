@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"stoa/agentsvc/tool"
 )
 
 // formatResult returns a result as text for a model. Images and other binary content are named, not shown. A result
@@ -100,7 +102,7 @@ func (b *textBuilder) addPiece(piece string) {
 		for left > 0 && !utf8.RuneStart(piece[left]) {
 			left--
 		}
-		piece = piece[:left] + "\n[cut here: the result is longer]"
+		piece = piece[:left] + tool.TruncationMark
 		b.truncated = true
 	}
 	b.WriteString(piece)

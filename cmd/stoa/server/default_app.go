@@ -112,7 +112,7 @@ func (a *DefaultApp) newAppBuilder(deps runtime.Dependencies) func(ctx context.C
 		}
 		// The operator's file: host powers and private networks without grants.
 		if s.App.ID == tenancy.DefaultID {
-			t.DefaultApp, t.PrivateNetwork, t.Notifications = true, true, a.notifications
+			t.DefaultApp, t.PrivateNetwork, t.Notifications, t.ConfiguredAt = true, true, a.notifications, s.App.UpdatedAt.UnixMicro()
 			return runtime.Build(cfg, t, deps)
 		}
 		// A tenant calls private addresses only with the grant, for its tools and its notifications alike.

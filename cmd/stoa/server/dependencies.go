@@ -9,6 +9,8 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/config/redact"
+	"stoa/agentsvc/document/extract"
+	"stoa/agentsvc/document/indexing"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/queue"
 	"stoa/agentsvc/runtime"
@@ -18,6 +20,7 @@ import (
 	"stoa/authz"
 	"stoa/tenancy"
 	"stoa/tenancy/audit"
+	"stoa/tenancy/db"
 	"stoa/tenancy/keyring"
 	"stoa/tenancy/signal"
 )
@@ -46,6 +49,11 @@ func openDependencies(ctx context.Context, o Options, s Storage, bus *signal.Bus
 	if err != nil {
 		return runtime.Dependencies{}, err
 	}
+	box := sandbox.NewHost(helper, sandbox.Options{User: o.Settings.Sandbox.User, ProgramFolders: o.Settings.Sandbox.Programs, Log: o.Log})
+	reader, err := extract.NewReader(helper, box)
+	if err != nil {
+		return runtime.Dependencies{}, err
+	}
 	q, b := o.Settings.Queue, o.Settings.Bounds
 	return runtime.Dependencies{
 		DB: s.DB, InMemory: s.inMemory, Keys: s.keyring, Hub: task.NewHub(bus), ExternalDatabases: &runtime.ExternalDatabases{},
@@ -54,10 +62,10 @@ func openDependencies(ctx context.Context, o Options, s Storage, bus *signal.Bus
 			MaxRunTime: q.MaxRunTime, Memory: capacity.NewPool(int64(b.AnswerMemoryMiB)<<20, tuner.newBytesTracker()), MaxAnswerBytes: b.MaxAnswerMiB << 20,
 		},
 		Host: runtime.Host{
-			PublicEgress: public, PrivateEgress: private, FolderGuard: guard,
-			Sandbox: sandbox.NewHost(helper, sandbox.Options{User: o.Settings.Sandbox.User, ProgramFolders: o.Settings.Sandbox.Programs, Log: o.Log}),
+			PublicEgress: public, PrivateEgress: private, FolderGuard: guard, Sandbox: box, DocumentReader: reader,
 		},
-		RateCounts: rates, Billing: accounts,
+		OnDocumentsChanged: func(tenant db.ID) { bus.Publish(indexing.TopicPass, string(tenant)) },
+		RateCounts:         rates, Billing: accounts,
 		OnFinding: t.recordFinding, Instrumentation: t.newInstrumentation(), Log: o.Log,
 	}, nil
 }
@@ -65,7 +73,9 @@ func openDependencies(ctx context.Context, o Options, s Storage, bus *signal.Bus
 // newTenancyOptions returns the callbacks with which the tenancy service uses the configuration, billing, storage and
 // authentication packages. Package tenancy must not import them (see plan_test.go), so that they are given to it as
 // functions. stale is the age of a heartbeat at which a worker counts as dead.
-func newTenancyOptions(shared runtime.Dependencies, stale time.Duration, verifier *authz.Verifier) tenancy.Options {
+// apps points to the service that is made with the options.
+func newTenancyOptions(shared runtime.Dependencies, stale time.Duration, verifier *authz.Verifier, apps **tenancy.Service) tenancy.Options {
+	load := newDeletingLoader(apps)
 	return tenancy.Options{
 		CheckConfig: newConfigChecker(shared), Guard: shared.FolderGuard, DecodeConfig: document.Decode, MaskConfig: redact.MaskText, RestoreMasked: redact.RestoreText, FlattenConfig: config.LeafValues, Log: shared.Log, CheckPlan: newPlanCheck(shared.Billing),
 		// An app cannot claim a pair that the process itself accepts: it would otherwise decide about tokens of the
@@ -74,7 +84,7 @@ func newTenancyOptions(shared runtime.Dependencies, stale time.Duration, verifie
 			return checkIssuerHost(ctx, shared, host, private)
 		},
 		EraseApp: func(ctx context.Context, by audit.Actor, a tenancy.App) error {
-			return eraseApp(ctx, by, shared, stale, a)
+			return eraseApp(ctx, by, shared, stale, a, load)
 		},
 		RewrapSealed: func(ctx context.Context, keys *keyring.Keyring) error {
 			return vault.RewrapKeys(ctx, shared.DB, keys)

@@ -178,7 +178,8 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	apps := tenancy.New(storage.DB, storage.keyring, bus, newTenancyOptions(base, o.Settings.Queue.StaleThreshold, platform.verifier))
+	var apps *tenancy.Service
+	apps = tenancy.New(storage.DB, storage.keyring, bus, newTenancyOptions(base, o.Settings.Queue.StaleThreshold, platform.verifier, &apps))
 	owned, err := openAppIdentity(ctx, apps, platform, base, &c)
 	if err != nil {
 		return nil, err
@@ -258,7 +259,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, serving func()) erro
 	back, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, gctx := errgroup.WithContext(back)
-	for _, run := range append(s.loops(), s.newSchedulerLoop(ctx)) {
+	for _, run := range append(s.loops(), endWith(ctx, s.newScheduler().Run), endWith(ctx, s.newIndexerLoop())) {
 		g.Go(func() error { return ignoreCancelled(run(gctx)) })
 	}
 	server := frontend.NewHTTPServer()
@@ -308,14 +309,14 @@ func (s *Server) loops() []func(context.Context) error {
 	return all
 }
 
-// newSchedulerLoop returns the loop that starts due ticks, which also ends with serving: a stopping process leaves them
-// to the other processes, or to its next start.
-func (s *Server) newSchedulerLoop(serving context.Context) func(context.Context) error {
+// endWith returns a loop that also ends with serving: a stopping process leaves its work to the other processes, or to its
+// next start. It is for loops whose work would otherwise keep the process from stopping.
+func endWith(serving context.Context, loop func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		defer context.AfterFunc(serving, stop)()
-		return s.newScheduler().Run(ctx)
+		return loop(ctx)
 	}
 }
 

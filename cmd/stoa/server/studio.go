@@ -16,12 +16,11 @@ import (
 	"stoa/agentsvc/config/configfile"
 	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/runtime"
-	"stoa/agentsvc/surface/ext"
 	"stoa/tenancy"
 	"stoa/tenancy/audit"
 )
 
-// studioFile implements [ext.ConfigFile] with the operator's file. It is read-only; what changes is in app.
+// studioFile is the operator's file as the studio reads and writes it (ConfigFile of the package ext). It is read-only; what changes is in app.
 type studioFile struct {
 	app *DefaultApp
 	// path is the file that is read and written: server.studio.config_path, or the operator's file.
@@ -31,20 +30,7 @@ type studioFile struct {
 	log  *slog.Logger
 }
 
-// newStudio returns the studio of the process; its File is nil if the studio is off.
-func (s *Server) newStudio() ext.Studio {
-	cfg := s.DefaultApp.Config()
-	if cfg == nil || s.DefaultApp.path == "" || !s.Settings.Studio && !cfg.Server.Studio.Enabled {
-		return ext.Studio{}
-	}
-	f := &studioFile{app: s.DefaultApp, path: s.DefaultApp.path, apps: s.Apps, deps: s.Dependencies, log: s.Log}
-	if path := cfg.Server.Studio.ConfigPath; path != "" {
-		f.path = path
-	}
-	return ext.Studio{File: f, AllowedRoles: cfg.Server.Studio.AllowedRoles}
-}
-
-// ReadConfig implements [ext.ConfigFile].
+// ReadConfig returns the text of the file and the tag that identifies it.
 func (f *studioFile) ReadConfig() (text []byte, tag string, err error) {
 	text, err = configfile.Read(f.path)
 	if err != nil {
@@ -59,7 +45,7 @@ func textTag(text []byte) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// SaveConfig implements [ext.ConfigFile]. It holds the lock of reloads, so that what is compared is what is replaced.
+// SaveConfig replaces the text if the present one has a tag of ifMatch. It holds the lock of reloads, so that what is compared is what is replaced.
 // The text is checked as a reload checks it before the file is written.
 func (f *studioFile) SaveConfig(ctx context.Context, actor audit.Actor, text []byte, ifMatch []string) (tag, note string, err error) {
 	f.app.reloads.Lock()

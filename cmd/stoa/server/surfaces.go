@@ -17,6 +17,7 @@ import (
 	"stoa/agentsvc/surface/a2a"
 	"stoa/agentsvc/surface/admin"
 	"stoa/agentsvc/surface/billingapi"
+	"stoa/agentsvc/surface/documents"
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/mcp"
@@ -129,6 +130,7 @@ func (s *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
 		openai.Routes(openai.Options{}),
 		mcp.Routes(mcp.Options{}),
 		tenantapi.Routes(s.Apps),
+		documents.Routes(),
 		admin.Routes(admin.Options{Apps: s.Apps, Issuer: s.identity.issuer, Keys: s.identity.apiKeys, DB: s.Storage.DB, InMemoryDB: s.Dependencies.InMemory.DB, DeadLetters: s.Execution.deadLetters, RestartKeys: s.DefaultApp.keysAwaitingRestart}),
 		billingapi.Routes(billingapi.Options{Apps: s.Apps, Keys: s.identity.apiKeys, Billing: s.Dependencies.Billing}),
 		webhook.Routes(deliveries),
@@ -137,6 +139,19 @@ func (s *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
 		all = slices.DeleteFunc(all, func(r surface.Route) bool { return r.Kind != surface.Open })
 	}
 	return openapi.WithDocument(s.Version, all)
+}
+
+// newStudio returns the studio of the process; its File is nil if the studio is off.
+func (s *Server) newStudio() ext.Studio {
+	cfg := s.DefaultApp.Config()
+	if cfg == nil || s.DefaultApp.path == "" || !s.Settings.Studio && !cfg.Server.Studio.Enabled {
+		return ext.Studio{}
+	}
+	f := &studioFile{app: s.DefaultApp, path: s.DefaultApp.path, apps: s.Apps, deps: s.Dependencies, log: s.Log}
+	if path := cfg.Server.Studio.ConfigPath; path != "" {
+		f.path = path
+	}
+	return ext.Studio{File: f, AllowedRoles: cfg.Server.Studio.AllowedRoles}
 }
 
 // NewMetricsHandler returns the metrics for the listener of --metrics-addr, behind their bearer token, or without

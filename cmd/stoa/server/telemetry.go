@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/document/indexing"
 	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/store"
@@ -125,6 +126,15 @@ func (t telemetry) newRuntimeCacheOptions() runtimecache.Options {
 	return runtimecache.Options{OnBuild: t.metrics.RecordAppLoad, OnEvict: t.metrics.RecordAppEviction}
 }
 
+// newIndexingHooks returns what counts the indexing of documents.
+func (t telemetry) newIndexingHooks() indexing.Hooks {
+	if t.metrics == nil {
+		return indexing.Hooks{}
+	}
+	d := t.metrics.Documents
+	return indexing.Hooks{OnDocument: d.RecordDocument, OnStep: d.RecordStep, OnPass: d.RecordPass}
+}
+
 // exportHook returns what counts the deliveries of exports, nil without metrics.
 func (t telemetry) exportHook() func(export string, err error) {
 	if t.metrics == nil {
@@ -144,7 +154,8 @@ func (s *Server) registerGauges(frontend *surface.Server) error {
 			_, n, err := s.Apps.Trail.ListFlaws(ctx, "")
 			return n, err
 		},
-		UsagePending: s.Dependencies.Billing.Usage.PendingUsage, WritesRefused: s.Storage.Quota.RefusedWrites,
+		OldestDocument: func(ctx context.Context) (time.Duration, error) { return oldestPendingDocument(ctx, s.Storage.DB) },
+		UsagePending:   s.Dependencies.Billing.Usage.PendingUsage, WritesRefused: s.Storage.Quota.RefusedWrites,
 		Version: s.Version, Commit: s.Commit, CertificateExpiry: s.network.certificateExpiry,
 		ExportNames: s.Exporter.Names(), Exports: s.Dependencies.Billing.Exports.ListExports, TightestBudgets: func(ctx context.Context, n int) ([]budget.TightBudget, error) {
 			return budget.ListTightest(ctx, s.Dependencies.Billing.Budgets, n)

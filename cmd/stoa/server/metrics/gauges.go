@@ -31,6 +31,8 @@ type Sources struct {
 	AppsLoaded func() int64
 	// AuditFlaws returns the flaws of the audit trail that inspections have found, of all processes.
 	AuditFlaws func(ctx context.Context) (int64, error)
+	// OldestDocument returns how long the document waits that waits longest for its indexing.
+	OldestDocument func(ctx context.Context) (time.Duration, error)
 	// UsagePending returns the rows of usage that wait for the database, and those that are lost.
 	UsagePending func() (waiting, lost int64)
 	// WritesRefused returns the writes that the storage quota has refused.
@@ -70,6 +72,12 @@ func (r *Recorder) RegisterGauges(s Sources) error {
 				show(float64(n), withLabel("bound", bound))
 			}
 		}, "bound")
+	oldest := newCachedQuery(s.OldestDocument)
+	d.newGauge("stoa_documents_oldest_pending", "s", "Time that the document waits which waits longest for its indexing, of all apps; 0 if none does.", func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
+		if age, err := oldest(ctx); err == nil {
+			show(age.Seconds())
+		}
+	})
 	d.newGauge("stoa_apps_loaded", "", "Apps that are held ready to be called.", observeInt(s.AppsLoaded))
 	// One query serves the gauges of the queue.
 	queue := &queueStatsCache{db: s.DB}

@@ -41,6 +41,8 @@ type Recorder struct {
 	work     backgroundInstruments
 	apps     appInstruments
 	redis    redisInstruments
+	// Documents counts the indexing of documents.
+	Documents *Documents
 	// dbGroupSize counts the writes that shared a commit.
 	dbGroupSize metric.Int64Histogram
 	labels      labelNames
@@ -129,6 +131,7 @@ func NewRecorder(withApps bool, more ...sdk.Reader) (*Recorder, error) {
 	for _, outcome := range []string{"applied", "refused"} {
 		m.work.configReloads.Add(context.Background(), 0, m.labels.sets.optionFor(labelSet{{"outcome", outcome}}))
 	}
+	m.Documents = newDocuments(m)
 	m.addZeros("")
 	for _, kind := range []string{"tasks", "events", "sessions"} {
 		m.work.retentionDeleted.Add(context.Background(), 0, m.labels.sets.optionFor(labelSet{{"kind", kind}}))

@@ -23,6 +23,8 @@ func (r *Recorder) addZeros(app string) {
 		{r.work.scheduleTicks, "outcome", []string{"started", "refused", "failed"}},
 		{r.work.webhookDeliveries, "outcome", []string{"started", "repeated", "unsigned", "refused", "invalid", "failed"}},
 		{r.work.notifications, "outcome", []string{"delivered", "failed", "dead"}},
+		{r.Documents.total, "outcome", documentOutcomes},
+		{r.Documents.passes, "outcome", passOutcomes},
 	} {
 		for _, value := range c.values {
 			c.counter.Add(context.Background(), 0, r.labels.sets.optionFor(labelSet{{c.key, value}, 4: {"app", app}}))

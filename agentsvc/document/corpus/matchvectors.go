@@ -1,0 +1,86 @@
+package corpus
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"slices"
+	"strings"
+
+	"stoa/tenancy/db"
+)
+
+// MatchVectors returns up to limit chunks by the cosine similarity of their vectors, made by model, and vector, best first. It
+// compares every vector of the scope. It finds nothing in a generation whose vectors another model made, or of another
+// length.
+func (s *Search) MatchVectors(ctx context.Context, scope Scope, model string, vector []float32, limit int) ([]Match, error) {
+	query := decodeVector(encodeVector(vector))
+	if len(query) == 0 || limit <= 0 || scope.isEmpty() || !isStorableText(model) {
+		return nil, nil
+	}
+	best := newTopMatches(limit)
+	var raw []byte
+	var m Match
+	err := s.read(ctx, "compare vectors", func(r db.Row) error {
+		if err := r.Scan(&m.Chunk, &m.Document, &m.Ordinal, &raw); err != nil {
+			return err
+		}
+		if len(raw) == 4*len(query) {
+			m.Score = dotProduct(raw, query)
+			best.add(m)
+		}
+		return nil
+	}, `SELECT v.id, v.document, v.ordinal, v.vector FROM `+s.scopeSQL()+`
+			JOIN chunk_vector v ON v.tenant = l.tenant AND v.store = l.store AND v.document = l.document AND v.generation = l.generation AND v.revision = l.revision
+		WHERE v.model = $8`, append(s.scopeArgs(scope), model)...)
+	return best.sorted(), err
+}
+
+// topMatches keeps the best matches of any number, in memory for limit of them.
+type topMatches struct {
+	worstFirst matchHeap
+	limit      int
+}
+
+func newTopMatches(limit int) *topMatches {
+	return &topMatches{worstFirst: make(matchHeap, 0, min(limit, 1024)), limit: limit}
+}
+
+func (t *topMatches) add(m Match) {
+	switch {
+	case len(t.worstFirst) < t.limit:
+		heap.Push(&t.worstFirst, m)
+	case compareMatches(m, t.worstFirst[0]) < 0:
+		t.worstFirst[0] = m
+		heap.Fix(&t.worstFirst, 0)
+	}
+}
+
+// sorted returns the matches, the best first.
+func (t *topMatches) sorted() []Match {
+	slices.SortFunc(t.worstFirst, compareMatches)
+	return t.worstFirst
+}
+
+// compareMatches orders matches by score, the best first, and equal ones by their place, so that the order does not depend on
+// the engine.
+func compareMatches(a, b Match) int {
+	return cmp.Or(cmp.Compare(b.Score, a.Score), strings.Compare(a.Document, b.Document), cmp.Compare(a.Ordinal, b.Ordinal))
+}
+
+// matchHeap implements [heap.Interface]; the worst match is at index 0.
+type matchHeap []Match
+
+func (h matchHeap) Len() int           { return len(h) }
+func (h matchHeap) Less(i, j int) bool { return compareMatches(h[i], h[j]) > 0 }
+func (h matchHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+
+// Push implements [heap.Interface].
+func (h *matchHeap) Push(m any) { *h = append(*h, m.(Match)) }
+
+// Pop implements [heap.Interface]. It is not used.
+func (h *matchHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}

@@ -1,0 +1,289 @@
+package extract_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/agentsvc/document"
+	"stoa/agentsvc/document/extract"
+	"stoa/agentsvc/sandbox"
+)
+
+// longTimeout is a time limit that no helper of a test reaches.
+const longTimeout = time.Minute
+
+// runHostileHelper is the main of a helper that a file has taken over: the value of its variable says what it does.
+func runHostileHelper(variable string) {
+	write := func(text string) { _, _ = os.Stdout.WriteString(text) }
+	switch variable {
+	case "hang":
+		for {
+			time.Sleep(time.Hour)
+		}
+	case "spin":
+		write(`{"section":{"Text":"a"}}`)
+		for {
+		}
+	case "crash":
+		panic("crash")
+	case "exit":
+		write(`{"section":{"Text":"a"}}`)
+		os.Exit(0)
+	case "memory":
+		extract.LimitProcess()
+		var all [][]byte
+		for {
+			block := make([]byte, 8<<20)
+			for i := range block {
+				block[i] = 1
+			}
+			all = append(all, block)
+			if len(all) > 1_000 {
+				os.Exit(0)
+			}
+		}
+	case "recursion":
+		extract.LimitProcess()
+		var recurse func(n int) int
+		recurse = func(n int) int { return recurse(n+1) + n }
+		write(strings.Repeat(" ", recurse(0)&1))
+	case "flood":
+		for {
+			write(`{"section":{"Text":"` + strings.Repeat("a", 1<<20) + `"}}`)
+			_, _ = os.Stderr.WriteString(strings.Repeat("x", 1<<16))
+		}
+	case "endless line":
+		for {
+			write(`{"section":{"Text":"` + strings.Repeat("a", 1<<20))
+			for {
+				write(strings.Repeat("a", 1<<20))
+			}
+		}
+	case "garbage":
+		write("hello\n")
+		os.Exit(0)
+	case "unknown problem":
+		write(`{"problem":{"problem":"your fault","message":"a"}}`)
+		os.Exit(0)
+	case "lies":
+		write(`{"section":{"Text":"a\u0000\r\nb","Place":{"Page":-1,"Line":-5,"Heading":"x\ny"}}}{"end":{"title":"a\u0007\nb","media_type":"text/plain"}}`)
+		for {
+			write(" ")
+		}
+	}
+}
+
+// newReader returns a reader whose helpers are this test's binary.
+func newReader(t *testing.T) *extract.Reader {
+	t.Helper()
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := extract.NewReader(executable, sandbox.NewHost(executable, sandbox.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestRead checks that a helper returns what a reader in the same process does.
+func TestRead(t *testing.T) {
+	t.Parallel()
+	r := newReader(t)
+	t.Logf("helpers run as another user: %v", r.CanRunUntrusted())
+	for _, f := range []struct {
+		name string
+		data []byte
+	}{
+		{"a.docx", buildDOCX(t, wordParagraph("berschrift1", "Warranty")+wordParagraph("", "Two \u2028years &lt;&amp;&gt; \\"))},
+		{"a.pptx", buildPPTX(t)}, {"a.xlsx", buildXLSX(t)}, {"a.odt", buildODT(t, "")},
+		{"a.pdf", buildPages("", "BT /F1 12 Tf (text) Tj ET")}, {"a.md", []byte("# a\nb\n# c\nd")},
+		{"a.txt", []byte(strings.Repeat("\"quotes\" and\n", 100_000))},
+	} {
+		want, err := extract.ReadContent(f.name, "", f.data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := r.Read(t.Context(), f.name, "", strings.NewReader(string(f.data)))
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got)\n%s", f.name, err, diff)
+		}
+	}
+}
+
+// TestReadAsOtherUser checks that helpers of a server that is root run as another user, if that user may execute the
+// server's executable. The binary of a test is in a folder that only root may enter; a copy is not.
+func TestReadAsOtherUser(t *testing.T) {
+	t.Parallel()
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := os.MkdirTemp("", "stoa-extract-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	binary, err := os.ReadFile(executable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(folder, "stoa")
+	if err := errors.Join(os.WriteFile(copied, binary, 0o755), os.Chmod(folder, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	host := sandbox.NewHost(executable, sandbox.Options{})
+	if err := host.CheckUntrusted(); err != nil {
+		t.Skipf("ATTENTION, NOTHING IS PROVED HERE: %v", err)
+	}
+	r, err := extract.NewReader(copied, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.CanRunUntrusted() {
+		t.Error("helpers run as the server's user")
+	}
+	content, err := r.Read(t.Context(), "a.txt", "", strings.NewReader("text"))
+	if err != nil || content.Text() != "text\n" {
+		t.Errorf("%q, %v", content.Text(), err)
+	}
+	r.OnStart(func(p *os.Process) {
+		if os.Geteuid() != 0 {
+			return
+		}
+		eventually(t, func() bool {
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid))
+			return err == nil && strings.Contains(string(status), "\nUid:\t65534\t") // the number of the default user of untrusted programs
+		})
+		_ = p.Kill()
+	})
+	r.SetHelperVariable("hang")
+	_, err = r.Read(t.Context(), "a.txt", "", strings.NewReader("text"))
+	requireProblem(t, err, extract.Crashed)
+}
+
+// eventually polls until done returns true, for at most a minute.
+func eventually(t *testing.T, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(longTimeout); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Error("it did not happen")
+			return
+		}
+	}
+}
+
+// TestReadProblems checks that problems of files pass from the helper, and that the server reads no larger file.
+func TestReadProblems(t *testing.T) {
+	t.Parallel()
+	r := newReader(t)
+	for _, tt := range hostileFiles(t) {
+		switch tt.name { // one of each way
+		case "no bytes", "encrypted PDF", "scanned PDF", "bomb", "PDF with a loop of pages", "deep document", "too much text", "too large":
+			_, err := r.Read(t.Context(), tt.file, "", strings.NewReader(string(tt.data)))
+			requireProblem(t, err, tt.want)
+		}
+	}
+	_, err := r.Read(t.Context(), "a.txt", "", endless{})
+	requireProblem(t, err, extract.TooLarge)
+	broken := errors.New("the source is gone")
+	if _, err := r.Read(t.Context(), "a.txt", "", failing{broken}); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// endless is a file that never ends.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// failing is a file whose source breaks.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// TestHostileHelpers checks that a helper that was taken over costs one file an error.
+func TestHostileHelpers(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		variable string
+		timeout  time.Duration
+		want     extract.Problem // "" = an error of the server
+	}{
+		{"hang", 300 * time.Millisecond, extract.TooSlow},
+		{"spin", 300 * time.Millisecond, extract.TooSlow},
+		{"crash", longTimeout, extract.Crashed},
+		{"exit", longTimeout, extract.Crashed},
+		{"memory", longTimeout, extract.TooComplex},
+		{"recursion", longTimeout, extract.TooComplex},
+		{"flood", longTimeout, extract.TooLarge},
+		{"endless line", longTimeout, extract.TooLarge},
+		{"garbage", longTimeout, extract.Crashed},
+		{"unknown problem", longTimeout, extract.Crashed},
+	}
+	for _, tt := range tests {
+		t.Run(tt.variable, func(t *testing.T) {
+			t.Parallel()
+			r := newReader(t)
+			r.SetHelper(tt.variable, tt.timeout)
+			_, err := r.Read(t.Context(), "a.txt", "", strings.NewReader("text"))
+			requireProblem(t, err, tt.want)
+		})
+	}
+}
+
+// TestLyingHelper checks that the server checks what a helper returns, and does not wait for more.
+func TestLyingHelper(t *testing.T) {
+	t.Parallel()
+	r := newReader(t)
+	r.SetHelper("lies", longTimeout)
+	got, err := r.Read(t.Context(), "a.txt", "", strings.NewReader("text"))
+	want := document.Content{Title: "a b", MediaType: "text/plain", Sections: []document.Section{{Text: "a\nb", Place: document.Place{Heading: "x y"}}}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+}
+
+// TestKilledHelper checks that a helper that is killed from outside costs one file an error.
+func TestKilledHelper(t *testing.T) {
+	t.Parallel()
+	r := newReader(t)
+	r.SetHelper("hang", longTimeout)
+	r.OnStart(func(p *os.Process) { _ = p.Kill() })
+	_, err := r.Read(t.Context(), "a.txt", "", strings.NewReader("text"))
+	requireProblem(t, err, extract.Crashed)
+}
+
+// TestReadCancelled checks that the end of the context ends the helper, also one that waits for its turn.
+func TestReadCancelled(t *testing.T) {
+	t.Parallel()
+	r := newReader(t)
+	r.SetHelper("hang", longTimeout)
+	ctx, cancel := context.WithCancel(t.Context())
+	started := make(chan bool, 2)
+	r.OnStart(func(*os.Process) { started <- true })
+	ended := make(chan error)
+	for range 3 { // one more than run at a time
+		go func() {
+			_, err := r.Read(ctx, "a.txt", "", strings.NewReader("text"))
+			ended <- err
+		}()
+	}
+	<-started
+	<-started
+	cancel()
+	for range 3 {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
