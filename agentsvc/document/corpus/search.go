@@ -10,6 +10,7 @@ import (
 )
 
 // Search finds chunks of a tenant. Reader and filter are conditions of each statement, so that they restrict what is ranked.
+// It reads the whole store: docs/decisions/exact-search.md.
 type Search struct{ rows }
 
 // Scope is where a search looks: the live generation of a store, of that the documents which the reader may read and whose

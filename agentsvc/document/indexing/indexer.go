@@ -6,6 +6,8 @@
 // holder goes on with the documents that still wait. A pass is given back after a slice of time, so that the stores of
 // other apps get their turn, and at once when the process drains.
 //
+// Why indexing is not a run of the queue: docs/decisions/indexing-passes.md.
+//
 // A newcomer reads on in pass.go (the steps of a pass), document.go (those of a document), failure.go (what errors mean)
 // and watch.go (sources that report changes).
 package indexing

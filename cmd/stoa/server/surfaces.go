@@ -112,7 +112,7 @@ func reachableAddress(addr net.Addr) string {
 // and keys.
 func (s *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
 	o := ext.Options{
-		Version: s.Version, Role: s.Settings.Role, Database: s.Storage.DB.Ping, Ready: s.checkReady, JWKS: s.identity.issuer.JWKS, CardKeys: c.keys, Auth: s.DefaultApp.authConfig(), Studio: s.newStudio(),
+		Version: s.Version, Role: s.Settings.Role, Database: s.Storage.DB.Ping, Ready: s.checkReady, JWKS: s.identity.issuer.JWKS, CardKeys: c.keys, Auth: s.DefaultApp.authConfig(), Studio: newStudio(s),
 		Cards: c.Builder, MetricsPath: metrics.Endpoint, MetricsToken: s.Storage.secrets.metricsToken,
 	}
 	if metrics.Enabled {
@@ -142,7 +142,7 @@ func (s *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
 }
 
 // newStudio returns the studio of the process; its File is nil if the studio is off.
-func (s *Server) newStudio() ext.Studio {
+func newStudio(s *Server) ext.Studio {
 	cfg := s.DefaultApp.Config()
 	if cfg == nil || s.DefaultApp.path == "" || !s.Settings.Studio && !cfg.Server.Studio.Enabled {
 		return ext.Studio{}
