@@ -46,6 +46,7 @@ test: build ## run every test with the race detector, with a private PostgreSQL,
 	@.ci/needs gcc=gcc,libc6-dev bwrap=bubblewrap
 	@.ci/needs haproxy=haproxy || echo "ATTENTION: the rolling restarts behind a balancer are skipped" >&2
 	@.ci/needs prometheus=prometheus || echo "ATTENTION: the metrics are not held against a real Prometheus" >&2
+	@.ci/needs promtool=prometheus amtool=prometheus-alertmanager || echo "ATTENTION: alerts and their routes are not tested" >&2
 	@servers=$$(.ci/mcp-servers) || echo "ATTENTION: the tests against the reference MCP servers are skipped" >&2; \
 	provider=$$(.ci/oidc-provider) || echo "ATTENTION: the test against a real OpenID provider is skipped" >&2; \
 	client=$$(.ci/a2a-sdk) || echo "ATTENTION: the test with the official A2A client for JavaScript is skipped" >&2; \

@@ -23,7 +23,7 @@ const modulePath = "stoa"
 var layers = map[string]int{
 	"cmd/stoa": 14, "cmd/stoa/faults": 14, "cmd/stoa/server": 13,
 	"cmd/stoa/server/metrics": 10, "cmd/stoa/server/otlp": 10, "cmd/stoa/server/listener": 10,
-	"migrations": 0, "tenancy/db": 0, "tenancy/signal": 0, "tenancy/grant": 0, "tenancy/keyring": 0,
+	"deploy": 0, "migrations": 0, "tenancy/db": 0, "tenancy/signal": 0, "tenancy/grant": 0, "tenancy/keyring": 0,
 	"tenancy/audit":  1,
 	"tenancy":        2,
 	"tenancy/router": 3, "tenancy/runtimecache": 3, "tenancy/apikey": 3,
@@ -157,7 +157,7 @@ var dependencyRules = map[string][]string{
 	"google.golang.org/protobuf":            {"agentsvc/surface/a2agrpc", "cmd/stoa(test)"},
 	"go.opentelemetry.io/otel/exporters":    {"cmd/stoa/server/metrics", "cmd/stoa/server/otlp"},
 	"go.uber.org/goleak":                    {"*(test)"},
-	"go.yaml.in/yaml/v3":                    {"agentsvc/config", "agentsvc/config/document", "cmd/stoa"},
+	"go.yaml.in/yaml/v3":                    {"agentsvc/config", "agentsvc/config/document", "cmd/stoa", "deploy/deploytest"},
 	"golang.org/x/net":                      {"agentsvc/guardrail", "agentsvc/tool/function", "agentsvc/document/extract", "agentsvc/surface/...(test)"},
 	"golang.org/x/sync":                     {"*"},
 	"golang.org/x/sys":                      {"*"},

@@ -18,8 +18,8 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestPrometheus lets a real Prometheus scrape a server with its token and query the result, and checks the metric
-// names with promtool.
+// TestPrometheus lets a real Prometheus with the rules of deploy scrape a server with its token and query the result, and
+// checks the metric names with promtool.
 func TestPrometheus(t *testing.T) {
 	for _, program := range []string{"prometheus", "promtool"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -50,6 +50,7 @@ func TestPrometheus(t *testing.T) {
 		`sum(stoa_model_cost_total{app="acme",currency="EUR"})`:                                                               "1.5",
 		`histogram_quantile(0.9, sum by (le) (gen_ai_client_operation_duration_seconds_bucket{error_type="500"})) > bool 0.5`: "1",
 		`sum(stoa_queue_app_runs{state="pending",app="default"})`:                                                             "1",
+		`process:stoa_request_errors:sum{code="RESOURCE_EXHAUSTED"}`:                                                          "1", // of deploy/prometheus
 	} {
 		got := ""
 		waitWithin(t, 20*time.Second, "the answer to "+query, func() bool {
@@ -60,6 +61,44 @@ func TestPrometheus(t *testing.T) {
 			t.Errorf("%s is %q, want %q", query, got, want)
 		}
 	}
+	requireHealthyRules(t, prometheus)
+}
+
+// requireHealthyRules waits until Prometheus has evaluated every rule of deploy/prometheus, and fails for those that it
+// could not evaluate.
+func requireHealthyRules(t *testing.T, prometheus string) {
+	t.Helper()
+	waitWithin(t, 20*time.Second, "every rule is evaluated", func() bool {
+		resp, err := http.Get(prometheus + "/api/v1/rules") //nolint:noctx // it is on this machine
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		var out struct {
+			Data struct {
+				Groups []struct {
+					Rules []struct{ Name, Health, LastError string }
+				}
+			}
+		}
+		if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
+			return false
+		}
+		evaluated := 0
+		for _, group := range out.Data.Groups {
+			for _, rule := range group.Rules {
+				switch rule.Health {
+				case "err":
+					t.Fatalf("%s: %s", rule.Name, rule.LastError)
+				case "ok":
+					evaluated++
+				default:
+					return false
+				}
+			}
+		}
+		return evaluated > 50
+	})
 }
 
 // startPrometheus starts a Prometheus that scrapes target and returns its address.
@@ -73,7 +112,11 @@ func startPrometheus(t *testing.T, target string) string {
 	_ = l.Close()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "prometheus.yml")
-	text := "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\nscrape_configs:\n  - job_name: stoa\n    authorization: {credentials: token-of-the-metrics}\n" +
+	rules, err := filepath.Abs("../../deploy/prometheus/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 1s}\nrule_files: [" + rules + "]\nscrape_configs:\n  - job_name: stoa\n    authorization: {credentials: token-of-the-metrics}\n" +
 		"    static_configs: [{targets: [\"" + target + "\"]}]\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -159,6 +159,27 @@ func (d *DB) Ping(ctx context.Context) error {
 	return d.outages.checkState()
 }
 
+// Outage returns the present outage as far as the calls of this process have shown it, [ErrDiskFull] or
+// [ErrUnreachable], nil if there is none. It needs no statement.
+func (d *DB) Outage() error {
+	if d.outages == nil {
+		return nil
+	}
+	d.outages.mu.Lock()
+	defer d.outages.mu.Unlock()
+	return d.outages.current
+}
+
+// FreeBytes returns the free space on the disk of a SQLite file. It returns false on PostgreSQL, for a database in memory,
+// and if the file system does not answer.
+func (d *DB) FreeBytes() (int64, bool) {
+	if d.outages == nil {
+		return 0, false
+	}
+	free, ok := d.outages.readFreeBytes()
+	return int64(free), ok
+}
+
 // Stats are figures of PostgreSQL's connection pool; all zero on SQLite.
 type Stats struct {
 	Max, Open, Idle int64

@@ -166,11 +166,19 @@ func (m *outageMonitor) checkState() error {
 // checkSpace returns [ErrDiskFull] if less than minFreeBytes are free on the disk of a SQLite file. A file system that
 // does not answer the question counts as free.
 func (m *outageMonitor) checkSpace() error {
-	var s syscall.Statfs_t
-	if m.folder == "" || syscall.Statfs(m.folder, &s) != nil || s.Bavail*uint64(s.Bsize) >= minFreeBytes {
+	if free, ok := m.readFreeBytes(); !ok || free >= minFreeBytes {
 		return nil
 	}
 	return ErrDiskFull
+}
+
+// readFreeBytes returns the free space on the disk of a SQLite file, and whether it is known.
+func (m *outageMonitor) readFreeBytes() (uint64, bool) {
+	var s syscall.Statfs_t
+	if m.folder == "" || syscall.Statfs(m.folder, &s) != nil {
+		return 0, false
+	}
+	return s.Bavail * uint64(s.Bsize), true
 }
 
 // outageError is an error of the database that an outage caused.

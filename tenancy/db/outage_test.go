@@ -83,14 +83,26 @@ func TestFullDisk(t *testing.T) {
 		if err := m.checkState(); err != nil {
 			t.Errorf("before: %v", err)
 		}
+		d := &DB{outages: m}
+		if free, ok := d.FreeBytes(); !ok || free <= 0 || d.Outage() != nil {
+			t.Errorf("before: %d bytes are free (%t), outage %v", free, ok, d.Outage())
+		}
 		_ = m.observe(&pgconn.PgError{Code: "53100"}, true)
 		time.Sleep(time.Hour)
+		if err := d.Outage(); !errors.Is(err, ErrDiskFull) {
+			t.Errorf("the outage is %v", err)
+		}
 		if err := m.checkState(); !errors.Is(err, ErrDiskFull) || !strings.Contains(err.Error(), "disk") {
 			t.Errorf("full: %v", err)
 		}
 		_ = m.observe(nil, true)
 		if err := m.checkState(); err != nil {
 			t.Errorf("after a write: %v", err)
+		}
+		for _, unwatched := range []*DB{{}, {outages: newOutageMonitor("", slog.New(slog.DiscardHandler))}} {
+			if _, ok := unwatched.FreeBytes(); ok || d.Outage() != nil || unwatched.Outage() != nil {
+				t.Errorf("free bytes known: %t, outages %v and %v", ok, d.Outage(), unwatched.Outage())
+			}
 		}
 	})
 }

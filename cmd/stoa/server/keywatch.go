@@ -82,6 +82,15 @@ func (w *keyWatch) checkReady() error {
 	return nil
 }
 
+// countKeys returns how many master keys the process has after the first one, and how many the last check found that rows
+// need and the process lacks.
+func (w *keyWatch) countKeys() (former, missing int) {
+	if m := w.missing.Load(); m != nil {
+		missing = len(m.ids)
+	}
+	return len(w.keys.FormerKeyIDs()), missing
+}
+
 // run calls check every missingKeyInterval until ctx ends, whose error it returns, and logs when its result changes.
 func (w *keyWatch) run(ctx context.Context) error {
 	tick := time.NewTicker(missingKeyInterval)

@@ -53,6 +53,12 @@ func TestChangeOfMasterKey(t *testing.T) {
 					}
 					return
 				}
+				if former, missing := watches[1].countKeys(); former != 0 || missing != 1 {
+					t.Errorf("counted %d former keys and %d missing ones, want 0 and 1", former, missing)
+				}
+				if former, missing := watches[0].countKeys(); former != 1 || missing != 0 {
+					t.Errorf("counted %d former keys and %d missing ones of the other process, want 1 and 0", former, missing)
+				}
 				id := tenancytest.NewKeyring(t, newer).CurrentKeyID()
 				for _, err := range []error{err, watches[1].checkReady()} {
 					if !errors.Is(err, keyring.ErrKeyMissing) || !strings.Contains(err.Error(), "under the master key "+id) || !strings.Contains(err.Error(), "add it to STOA_MASTER_KEY") {

@@ -160,5 +160,6 @@ func (s *Server) registerGauges(frontend *surface.Server) error {
 		ExportNames: s.Exporter.Names(), Exports: s.Dependencies.Billing.Exports.ListExports, TightestBudgets: func(ctx context.Context, n int) ([]budget.TightBudget, error) {
 			return budget.ListTightest(ctx, s.Dependencies.Billing.Budgets, n)
 		},
+		MasterKeys: s.Storage.keyWatch.countKeys,
 	})
 }

@@ -46,6 +46,8 @@ type Sources struct {
 	Exports     func(ctx context.Context) ([]export.Status, error)
 	// TightestBudgets returns the budgets with the smallest part left, at most n.
 	TightestBudgets func(ctx context.Context, n int) ([]budget.TightBudget, error)
+	// MasterKeys returns how many master keys this process has after the first one, and how many of other processes it lacks.
+	MasterKeys func() (former, missing int)
 }
 
 // RegisterGauges defines the metrics that are computed when they are read. It is called once, when what they read
@@ -95,6 +97,13 @@ func (r *Recorder) RegisterGauges(s Sources) error {
 		return lost
 	}))
 	r.registerBillingGauges(guard, s)
+	d.newGauge("stoa_master_keys", "", "Master keys of this process besides the first one: former, which it has until the change of the key ends, and missing, which rows need and it lacks.",
+		func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
+			former, missing := s.MasterKeys()
+			show(float64(former), withLabel("state", "former"))
+			show(float64(missing), withLabel("state", "missing"))
+		}, "state")
+	d.defineDatabaseState(s.DB)
 	d.newObservedCounter("stoa_storage_refused", "", "Writes that were refused since their app stores as much as it may.", observeInt(s.WritesRefused))
 	if s.DB.Engine() == db.Postgres {
 		d.defineConnectionPool(s.DB)
@@ -107,6 +116,13 @@ const maxBudgetSeries = 50
 
 // registerBillingGauges defines the gauges of budgets and exports.
 func (r *Recorder) registerBillingGauges(guard *queryGuard, s Sources) {
+	flaws := newCachedQuery(guard, func(ctx context.Context) (int64, error) { return budget.CountFlaws(ctx, s.DB) })
+	r.defined.newGauge("stoa_budget_flaws", "", "Balances of budgets, of all processes, that are negative or reserve something else than the calls under way do. "+
+		"More than 0 for minutes means that they are wrong.", func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
+		if n, err := flaws(ctx); err == nil {
+			show(float64(n))
+		}
+	})
 	budgets := newCachedQuery(guard, func(ctx context.Context) ([]budget.TightBudget, error) {
 		return s.TightestBudgets(ctx, maxBudgetSeries)
 	})
@@ -181,6 +197,27 @@ func newCachedQuery[T any](guard *queryGuard, query func(ctx context.Context) (T
 			at = time.Now()
 		}
 		return result, err
+	}
+}
+
+// defineDatabaseState defines what shows whether the database works. Free space is known of SQLite's disk only.
+func (i *instruments) defineDatabaseState(d *db.DB) {
+	i.newGauge("stoa_db_outage", "", "1 while the database does not answer this process (unreachable), or its disk is full (disk_full), otherwise 0.",
+		func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
+			for kind, outage := range map[string]error{"unreachable": db.ErrUnreachable, "disk_full": db.ErrDiskFull} {
+				n := 0.0
+				if errors.Is(d.Outage(), outage) {
+					n = 1
+				}
+				show(n, withLabel("kind", kind))
+			}
+		}, "kind")
+	if d.Engine() == db.SQLite {
+		i.newGauge("stoa_db_disk_free", "By", "Free space on the disk of a SQLite file.", func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
+			if free, ok := d.FreeBytes(); ok {
+				show(float64(free))
+			}
+		})
 	}
 }
 

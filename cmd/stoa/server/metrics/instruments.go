@@ -45,7 +45,7 @@ func (i *instruments) newFloatCounter(name, help string, labels ...string) metri
 }
 
 // unitSuffixes are what the Prometheus exporter appends to a name for a unit.
-var unitSuffixes = map[string]string{"s": "_seconds"}
+var unitSuffixes = map[string]string{"s": "_seconds", "By": "_bytes"}
 
 // newHistogram defines a histogram with explicit upper bounds of its buckets.
 func (i *instruments) newHistogram(name, unit, help string, bounds []float64, labels ...string) metric.Float64Histogram {

@@ -151,7 +151,7 @@ func newRequestInstruments(m *instruments) requestInstruments {
 		total:          m.newCounter("service_requests", "Requests to agents.", "agent", "app"),
 		duration:       m.newHistogram("service_request_duration", "s", "Time from a request's arrival to the end of its answer; without streams of events.", secondsBuckets, "route", "status"),
 		streamDuration: m.newHistogram("stoa_stream_duration", "s", "Time from the arrival of a request that opened a stream of events or a WebSocket to its end.", streamBuckets, "route", "status"),
-		errors:         m.newCounter("stoa_request_errors", "Requests that were answered with an error, by its code. RESOURCE_EXHAUSTED is a limit that was reached.", "code", "app"),
+		errors:         m.newCounter("stoa_request_errors", "Requests that were answered with an error, by its code; without those to /health and /ready. RESOURCE_EXHAUSTED is a limit that was reached.", "code", "app"),
 		refused: m.newCounter("stoa_limit_refusals", "Calls that a limit refused, by its rule: whose calls it counts, what (count or token) and the window; budget stands for every budget, "+
 			"at admission and before a call of a model in the middle of a task, those that wait for the budget included.", "rule", "app"),
 	}
@@ -265,7 +265,8 @@ func (r *Recorder) RecordRequest(o surface.Observation) {
 		duration = r.requests.streamDuration
 	}
 	duration.Record(ctx, o.Duration.Seconds(), r.labels.sets.optionFor(labelSet{{"route", o.Route}, {"status", statusClasses[o.Status/100%10]}}))
-	if o.Code != "" {
+	// A process that is stopping answers probes with 503 as it should: no client gets that error.
+	if o.Code != "" && o.Route != "/health" && o.Route != "/ready" {
 		r.requests.errors.Add(ctx, 1, r.withAppLabel(o.App, labelSet{{"code", string(o.Code)}}))
 	}
 	if o.Agent == "" {

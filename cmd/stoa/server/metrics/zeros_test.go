@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
 )
 
 // TestZeroSeries checks that counters of closed sets are shown before their first event, and that the first event of an
@@ -55,6 +56,24 @@ func TestStreamsApart(t *testing.T) {
 		if !strings.Contains(w.Body.String(), line+"\n") {
 			t.Errorf("the metrics lack %s", line)
 		}
+	}
+}
+
+// TestProbesAreNoErrors checks that the 503 that a stopping process answers to probes is not counted among the errors that
+// clients get.
+func TestProbesAreNoErrors(t *testing.T) {
+	t.Parallel()
+	m, err := NewRecorder(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, route := range []string{"/ready", "/health", "/tasks"} {
+		m.RecordRequest(surface.Observation{Route: route, Status: 503, Code: apierror.Unavailable})
+	}
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if line := `stoa_request_errors_total{code="UNAVAILABLE"} 1`; !strings.Contains(w.Body.String(), line+"\n") {
+		t.Errorf("the metrics lack %s", line)
 	}
 }
 
