@@ -44,9 +44,11 @@ var tooManyValues = fmt.Sprintf("the document has more than %d values, aliases c
 // counted, so that this check comes first. Ordinary prose contains few such bytes.
 func maxValues(src []byte) int {
 	count := func(c string) int { return bytes.Count(src, []byte(c)) }
-	commas := count(",")
-	// Between two commas of a mapping are a key and a value, even if the colon is missing.
-	return count("[") + count("{") + count("-") + count("?") + commas + max(commas, count(":"))
+	commas, colons := count(","), count(":")
+	// Between two commas of a mapping are a key and a value, even if the colon is missing. Outside of braces a pair has
+	// no comma and a line of its own.
+	lines := 1 + count("\n") + count("\r") + count("\u0085") + count("\u2028") + count("\u2029")
+	return count("[") + count("{") + count("-") + 2*count("?") + commas + max(commas, colons) + min(colons, lines)
 }
 
 // Document is a YAML document as a tree without aliases and merge keys, with its variables replaced.
@@ -171,19 +173,26 @@ func firstColumn(src []byte, line int) int {
 	return 1 + len(text) - len(bytes.TrimLeft(text, " "))
 }
 
-// expander copies a parsed tree: aliases and merge keys are replaced by what they refer to, variables by their
-// values. It counts nodes and bytes and stops beyond the bounds.
+// expander replaces aliases and merge keys of a parsed tree by what they refer to, variables by their values. It
+// counts nodes and bytes and stops beyond the bounds. It changes the nodes of the tree, and copies only those that an
+// alias may need again, since a second tree takes as much memory as the first.
 type expander struct {
 	doc       *Document
 	lookup    func(name string) (string, bool) // value of a variable; nil = variables stay
 	missing   string                           // end of the message about a missing variable
+	isShared  bool                             // the node has an anchor, or is below one or an alias
 	nodeCount int                              // so far, aliases counted each time
 	textBytes int                              // bytes of names and values so far
 }
 
-// expandNode returns a copy of n, which is at path p and depth levels below the root. Its error is errStop.
+// expandNode returns n expanded, or a copy of it if it is or may be shared. n is at path p and depth levels below the
+// root. The error is errStop.
 func (e *expander) expandNode(n *yaml.Node, p *Path, depth int) (*yaml.Node, error) {
 	line, column := n.Line, n.Column
+	if n.Kind == yaml.AliasNode || n.Anchor != "" {
+		defer func(before bool) { e.isShared = before }(e.isShared)
+		e.isShared = true
+	}
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
@@ -194,8 +203,13 @@ func (e *expander) expandNode(n *yaml.Node, p *Path, depth int) (*yaml.Node, err
 		return nil, e.stopReading(Location{p, nil, n}, fmt.Sprintf("is nested deeper than %d levels", maxDepth))
 	}
 	// A value that is an alias is where the alias is written; what is inside of it is where it was written.
-	c := copyNode(n)
-	c.Line, c.Column = line, column
+	c, children := n, n.Content
+	if e.isShared {
+		c = copyNode(n)
+		c.Line, c.Column = line, column
+	} else {
+		c.Content = children[:0] // no more children than there were are appended, each after it was read
+	}
 	if !hasKnownTag(n) {
 		e.doc.AddProblem(Location{p, nil, n}, "has a tag that is not supported: leave it out")
 	}
@@ -206,7 +220,7 @@ func (e *expander) expandNode(n *yaml.Node, p *Path, depth int) (*yaml.Node, err
 			return nil, e.stopReading(Location{p, nil, n}, tooMuchText)
 		}
 	case yaml.SequenceNode:
-		for i, item := range n.Content {
+		for i, item := range children {
 			x, err := e.expandNode(item, p.Item(i), depth+1)
 			if err != nil {
 				return nil, err
@@ -214,7 +228,7 @@ func (e *expander) expandNode(n *yaml.Node, p *Path, depth int) (*yaml.Node, err
 			c.Content = append(c.Content, x)
 		}
 	case yaml.MappingNode:
-		return c, e.expandMapping(c, n, p, depth)
+		return c, e.expandMapping(c, children, p, depth)
 	}
 	return c, nil
 }
@@ -234,13 +248,14 @@ func (e *expander) stopReading(s Location, message string) error {
 	return errStop
 }
 
-// expandMapping fills c with the expanded pairs of the mapping n. Duplicate keys are problems. Merge keys come last,
+// expandMapping fills the mapping c with the expanded pairs, keys and values in turn. Duplicate keys are problems. Merge keys come last,
 // because they only add what the mapping does not have.
-func (e *expander) expandMapping(c, n *yaml.Node, p *Path, depth int) error {
-	seen := make(map[string]int, len(n.Content)/2)
+func (e *expander) expandMapping(c *yaml.Node, pairs []*yaml.Node, p *Path, depth int) error {
+	seen := make(map[string]int, len(pairs)/2)
 	var merges []*yaml.Node
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
+	for i := 0; i+1 < len(pairs); i += 2 {
+		key, value := pairs[i], pairs[i+1]
+		isSharedKey := e.isShared || key.Kind == yaml.AliasNode || key.Anchor != ""
 		for key.Kind == yaml.AliasNode {
 			key = key.Alias
 		}
@@ -268,7 +283,10 @@ func (e *expander) expandMapping(c, n *yaml.Node, p *Path, depth int) error {
 			return err
 		}
 		e.textBytes += len(key.Value)
-		c.Content = append(c.Content, copyNode(key), x)
+		if isSharedKey {
+			key = copyNode(key)
+		}
+		c.Content = append(c.Content, key, x)
 	}
 	for _, m := range merges {
 		if err := e.mergeMapping(c, m, seen, p, depth); err != nil {
