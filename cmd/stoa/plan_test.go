@@ -82,6 +82,7 @@ var layers = map[string]int{
 	"agentsvc/surface/a2a": 11, "agentsvc/surface/a2agrpc": 12,
 	"agentsvc/surface/openai": 11, "agentsvc/surface/mcp": 11, "agentsvc/surface/openapi": 11,
 	"agentsvc/surface/admin": 11, "agentsvc/surface/billingapi": 11, "agentsvc/surface/tenantapi": 11, "agentsvc/surface/webhook": 11,
+	"web": 11,
 }
 
 // topFolders are the top-level folders that may contain Go. bench is a module of its own.

@@ -11,14 +11,12 @@ import { SignIn } from "./signin";
 export function Root() {
   const who = session.use();
   const cache = useQueryClient();
-  // What one session has read is not shown in the next.
-  useEffect(
-    () => () => {
-      cache.clear();
-      dropAll();
-    },
-    [who, cache],
-  );
+  // What one session has read does not stay in memory for the next.
+  useEffect(() => {
+    if (who) return;
+    cache.removeQueries({ predicate: (query) => query.queryKey[0] !== "health" });
+    dropAll();
+  }, [who, cache]);
   return who ? <Layout /> : <SignIn />;
 }
 

@@ -63,7 +63,9 @@ function ConversationView({ agent, conversation }: { agent: string; conversation
   const [text, setText] = useState("");
   const end = useRef<HTMLDivElement>(null);
   const last = conversation?.turns.at(-1);
-  useEffect(() => end.current?.scrollIntoView({ block: "nearest" }), [conversation]);
+  useEffect(() => {
+    end.current?.scrollIntoView({ block: "nearest" });
+  }, [conversation]);
   const waitsForDecision = (last?.timeline.approvals.length ?? 0) > 0;
   const busy = !!last?.streaming;
   const send = () => {

@@ -49,7 +49,7 @@ export function SignIn() {
             )}
             <PasswordInput
               label="API key or token"
-              description="stoa token create APP --sub you@example.com"
+              description="From the operator: stoa app token APP --sub NAME"
               autoComplete="off"
               value={token}
               onChange={(e) => setToken(e.currentTarget.value)}

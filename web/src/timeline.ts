@@ -65,7 +65,8 @@ export function apply(t: Timeline, id: string, event: StreamEvent): Timeline {
 // addMessage adds text and calls. The text of a working task is what is new of a message; that of a later state (whole)
 // replaces what was shown of the message.
 function addMessage(entries: Entry[], message: Message, at: string, whole: boolean) {
-  const parts = message.parts.filter((p) => !isApproval(p));
+  // The text beside an approval repeats its prompt.
+  const parts = message.parts.some(isApproval) ? [] : message.parts;
   const id = message.message_id ?? "";
   if (parts.length > 0) {
     const i = entries.findLastIndex((e) => e.kind === "message" && e.id === id && id !== "");
