@@ -1,5 +1,5 @@
 // Package web has the console: pages with which people try agents, follow tasks and decide what waits, in a browser. It
-// serves the files of dist, which `make web` builds from the sources beside it (React and Mantine, see docs/console.md).
+// serves the files of dist, which `make web` builds from the sources in this folder (React and Mantine, see docs/console.md).
 // They are committed, so that building Stoa needs Go alone.
 //
 // The pages have no power of their own: they call the public API with the credential that their user types in.

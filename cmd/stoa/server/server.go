@@ -333,7 +333,7 @@ func (s *Server) describeServing(addr net.Addr) string {
 		}
 	}
 	text := fmt.Sprintf("Stoa %s serves at %s", s.Version, s.network.localURL(addr))
-	if s.servesConsole() {
+	if s.Settings.servesConsole() {
 		text += "\nThe console is at " + s.network.localURL(addr) + web.Path + "."
 	}
 	if at := s.grpcAddress(); at != "" {

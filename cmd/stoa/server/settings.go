@@ -343,6 +343,9 @@ func (s Settings) checkRanges() error {
 	return errors.Join(errs...)
 }
 
+// servesConsole reports whether the process serves the console.
+func (s Settings) servesConsole() bool { return s.Console && s.Role != roleWorker }
+
 // isLoopback reports whether only processes of this machine can reach the server.
 func (s Settings) isLoopback() bool { return isLocalHost(s.Listen.Host) }
 

@@ -201,3 +201,20 @@ func TestSecretFiles(t *testing.T) {
 		})
 	}
 }
+
+// TestServesConsole checks that a process serves the console unless it is off or a worker.
+func TestServesConsole(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		role    string
+		console bool
+		want    int // routes
+	}{
+		{roleAll, true, 2}, {roleWeb, true, 2}, {roleWorker, true, 0}, {roleAll, false, 0},
+	} {
+		routes, err := newConsole(Settings{Role: tt.role, Console: tt.console})
+		if err != nil || len(routes) != tt.want {
+			t.Errorf("%+v: %d routes, %v", tt, len(routes), err)
+		}
+	}
+}

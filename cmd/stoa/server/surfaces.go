@@ -63,7 +63,7 @@ func (s *Server) newFrontend(listens net.Addr, c cards) (*surface.Server, error)
 	if m := s.telemetry.metrics; m != nil {
 		o.Observe, o.OnRefused = m.RecordRequest, m.RecordRefusal
 	}
-	pages, err := s.newConsole()
+	pages, err := newConsole(s.Settings)
 	if err != nil {
 		return nil, err
 	}
@@ -146,15 +146,12 @@ func (s *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
 }
 
 // newConsole returns the routes of the console, none if it is off. A worker has no API that its pages could call.
-func (s *Server) newConsole() ([]surface.Route, error) {
+func newConsole(s Settings) ([]surface.Route, error) {
 	if !s.servesConsole() {
 		return nil, nil
 	}
 	return web.Routes()
 }
-
-// servesConsole reports whether the process serves the console.
-func (s *Server) servesConsole() bool { return s.Settings.Console && s.Settings.Role != roleWorker }
 
 // newStudio returns the studio of the process; its File is nil if the studio is off.
 func (s *Server) newStudio() ext.Studio {
