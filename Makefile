@@ -41,6 +41,11 @@ build: ## build bin/stoa, one static binary
 run: build ## build and serve examples/default.yaml on SQLite, with metrics
 	@exec bin/stoa serve --config examples/default.yaml $(ARGS)
 
+.PHONY: web
+web: ## build the console from web/ into web/dist (needs npm); its types follow the OpenAPI document
+	@client=$$(.ci/api-client); STOA_TEST_API_CLIENT=$$client $(AS_BUILT) go test -count 1 ./agentsvc/surface/openapi -run '^TestConsoleTypes$$' -update
+	@cd web; npm ci --ignore-scripts --no-audit --no-fund; npm run check; npm run build
+
 .PHONY: test
 test: build ## run every test with the race detector, with a private PostgreSQL, Redis, MariaDB, MCP servers, OpenID provider, browser, official clients and a generated one, and Chroma
 	@.ci/needs gcc=gcc,libc6-dev bwrap=bubblewrap

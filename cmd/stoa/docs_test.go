@@ -124,7 +124,8 @@ STOA=$STOA_SERVER TOKEN=$(stoa app token acme --sub dana --role developer)
 		skipped: map[string]string{"export STOA": "names another server"},
 		written: []string{`"warnings":[]`},
 	},
-	"docs/studio.md": {config: "examples/studio.yaml", skipped: map[string]string{"stoa serve": needsServe}, written: []string{`"status":"saved"`}},
+	"docs/console.md": {skipped: map[string]string{"stoa serve": needsServe}},
+	"docs/studio.md":  {config: "examples/studio.yaml", skipped: map[string]string{"stoa serve": needsServe}, written: []string{`"status":"saved"`}},
 	"docs/triggers.md": {
 		prepare: `cat >hooks.yaml <<END
 llms: {default: {provider: scripted}}

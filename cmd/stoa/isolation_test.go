@@ -63,6 +63,8 @@ func nilBody(appIDs) any { return nil }
 // id are for routes that take none.
 var routeProbes = map[string][]isolationProbe{
 	"GET /health":                      {{path: "/health"}},
+	"GET /console":                     {{path: "/console"}},
+	"GET /console/*":                   {{path: "/console/tasks/{task}"}, {path: "/console/assets/{task}"}},
 	"GET /ready":                       {{path: "/ready"}},
 	"GET /metrics":                     {{path: "/metrics/{app}"}},
 	"GET /.well-known/jwks.json":       {{path: "/.well-known/jwks.json"}},

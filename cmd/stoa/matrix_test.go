@@ -42,6 +42,8 @@ func assistantScopes(wide ...string) []string {
 // routeAccess has a row for each route. A route without a row fails the test, so that access is denied by default.
 var routeAccess = map[string]accessRule{
 	"GET /health":                      {path: "/health", access: anyCaller},
+	"GET /console":                     {path: "/console", access: anyCaller},
+	"GET /console/*":                   {path: "/console/tasks", access: anyCaller},
 	"GET /ready":                       {path: "/ready", access: anyCaller},
 	"GET /metrics":                     {path: "/metrics", access: anyCaller},
 	"GET /.well-known/jwks.json":       {path: "/.well-known/jwks.json", access: anyCaller},

@@ -88,12 +88,14 @@ func (p *part) toFile(at string) (*agentsvc.File, error) {
 // eventEncoder encodes the events of one stream. The embedded tracker remembers how much text was sent.
 type eventEncoder struct {
 	stream.DeltaTracker
-	context agentsvc.ContextID // of the task
+	context     agentsvc.ContextID // of the task
+	toolResults bool               // send what tools answered
 }
 
-// newStreamEncoder returns the encoder of the events of task t; fault encodes the error that ends the stream.
-func newStreamEncoder(t agentsvc.Task, fault func(error) any) stream.Encoder {
-	e := &eventEncoder{context: t.Context}
+// newStreamEncoder returns the encoder of the events of task t; fault encodes the error that ends the stream. With
+// toolResults the stream has the results of tools as well, see [sendsToolResults].
+func newStreamEncoder(t agentsvc.Task, toolResults bool, fault func(error) any) stream.Encoder {
+	e := &eventEncoder{context: t.Context, toolResults: toolResults}
 	return stream.Encoder{EncodeEvent: e.encodeEvent, EncodeError: fault}
 }
 
@@ -106,6 +108,9 @@ func (e *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 	case ev.Artifact != nil:
 		a := ev.Artifact
 		return artifactUpdate{"task.artifact_update", string(ev.Task), string(e.context), encode.NewArtifactRecord(a.Artifact), a.Append, a.Last}
+	case ev.Result != nil && e.toolResults:
+		res := ev.Result
+		return toolResult{"task.tool_result", string(ev.Task), string(e.context), string(res.Call), res.Name, res.Text, res.Failed, ev.Frame}
 	}
 	m, ok := e.NextMessage(ev)
 	if !ok {

@@ -100,11 +100,17 @@ func (h handler) handleSend(_ http.ResponseWriter, r *http.Request, rpc *jsonrpc
 
 // handleStream answers message/stream with the task's events until it ends or needs input.
 func (h handler) handleStream(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) error {
-	_, sub, err := admitMessage(r, rpc)
+	p, sub, err := admitMessage(r, rpc)
 	if err != nil {
 		return err
 	}
 	v := surface.RequestOf(r)
+	results := false
+	if p.Configuration.ToolResults {
+		// A caller without a scope to read any task may still call the agent: then there are no results.
+		visibility, err := v.ResolveAgentVisibility(r.Context(), authz.TasksRead, surface.PathParam(r, "agent"))
+		results = err == nil && sendsToolResults(visibility)
+	}
 	f, err := v.SubmitAndSubscribe(r.Context(), sub)
 	if err != nil {
 		return err
@@ -113,7 +119,7 @@ func (h handler) handleStream(w http.ResponseWriter, r *http.Request, rpc *jsonr
 		f.Close()
 		return rpc.WriteResult(nil)
 	}
-	encoder := newStreamEncoder(f.Task, rpc.EncodeError)
+	encoder := newStreamEncoder(f.Task, results, rpc.EncodeError)
 	encoder.EndsWhenSettled = true
 	return v.StreamEvents(w, f, encoder)
 }

@@ -149,6 +149,7 @@ func handleSubscribe(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) 
 	if err != nil {
 		return err
 	}
+	results := p.ToolResults && sendsToolResults(visibility)
 	v := surface.RequestOf(r)
 	f, err := v.SubscribeTask(r.Context(), visibility, agentsvc.TaskID(p.ID), after)
 	if err != nil {
@@ -158,5 +159,9 @@ func handleSubscribe(w http.ResponseWriter, r *http.Request, rpc *jsonrpc.Call) 
 		f.Close()
 		return rpc.WriteResult(nil)
 	}
-	return v.StreamEvents(w, f, newStreamEncoder(f.Task, rpc.EncodeError))
+	return v.StreamEvents(w, f, newStreamEncoder(f.Task, results, rpc.EncodeError))
 }
+
+// sendsToolResults reports whether a stream may contain what tools answered to the agent: only for callers who may read
+// every user's tasks of the app, since a tool may return more than its agent shows to users.
+func sendsToolResults(v task.Visibility) bool { return v.Owner == nil }

@@ -20,6 +20,7 @@ type (
 			Blocking           *bool `json:"blocking"`
 			HistoryLength      *int  `json:"history_length"`
 			HistoryLengthCamel *int  `json:"historyLength"`
+			ToolResults        bool  `json:"tool_results"`
 			decode.PushConfig
 			ignoredConfiguration
 		} `json:"configuration"`
@@ -58,6 +59,7 @@ type (
 		HistoryLength      *int   `json:"history_length"`
 		HistoryLengthCamel *int   `json:"historyLength"`
 		After              *int64 `json:"after"`
+		ToolResults        bool   `json:"tool_results"`
 		ignoredParams
 	}
 	// cancelBody is the optional body of a tool call's cancellation.
@@ -117,6 +119,18 @@ type (
 		Artifact  encode.ArtifactRecord `json:"artifact"`
 		Append    bool                  `json:"append"`
 		Last      bool                  `json:"last"`
+	}
+	// toolResult is the event for what a tool answered, which only streams have that asked for it. Text is what the model
+	// reads, Agent the path of the sub-agent that called. Type is task.tool_result.
+	toolResult struct {
+		Type      string `json:"type"`
+		TaskID    string `json:"task_id"`
+		ContextID string `json:"context_id"`
+		CallID    string `json:"call_id"`
+		Tool      string `json:"tool"`
+		Text      string `json:"text"`
+		Failed    bool   `json:"failed"`
+		Agent     string `json:"agent,omitempty"`
 	}
 	// cardTotal holds the members after the list of cards.
 	cardTotal struct {

@@ -2,6 +2,7 @@ package openapi_test
 
 import (
 	"encoding/json"
+	"flag"
 	"net/http"
 	"os"
 	"os/exec"
@@ -13,6 +14,42 @@ import (
 	"stoa/agentsvc/surface/openapi"
 	"stoa/agentsvc/surface/surfacetest"
 )
+
+// TestConsoleTypes checks that the types with which the console calls the API are those of the document. The flag -update,
+// which package surfacetest has, writes them.
+func TestConsoleTypes(t *testing.T) {
+	t.Parallel()
+	tools := os.Getenv("STOA_TEST_API_CLIENT")
+	if tools == "" {
+		t.Skip("ATTENTION: without STOA_TEST_API_CLIENT (the folder that .ci/api-client prints) the types of the console are not compared with the OpenAPI document")
+	}
+	raw, _ := buildDocument(t)
+	folder, committed := t.TempDir(), "../../../web/src/openapi.d.ts"
+	document, generated := filepath.Join(folder, "api.json"), filepath.Join(folder, "api.d.ts")
+	if err := os.WriteFile(document, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "node", filepath.Join(tools, "node_modules/openapi-typescript/bin/cli.js"), document, "-o", generated)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	want, err := os.ReadFile(generated)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if flag.Lookup("update").Value.String() == "true" {
+		if err := os.WriteFile(committed, want, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(committed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(want) != string(got) {
+		t.Errorf("%s is not what the document generates: run make web", committed)
+	}
+}
 
 // TestGeneratedClient generates a client from the server's own document, compiles a program that uses it, and runs the
 // program.

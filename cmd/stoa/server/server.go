@@ -69,6 +69,7 @@ import (
 	"stoa/tenancy/db"
 	"stoa/tenancy/router"
 	"stoa/tenancy/signal"
+	"stoa/web"
 )
 
 // Options are what a server is made of besides its environment.
@@ -336,6 +337,9 @@ func (s *Server) describeServing(addr net.Addr) string {
 		}
 	}
 	text := fmt.Sprintf("Stoa %s serves at %s", s.Version, s.network.localURL(addr))
+	if s.Settings.servesConsole() {
+		text += "\nThe console is at " + s.network.localURL(addr) + web.Path + "."
+	}
 	if at := s.grpcAddress(); at != "" {
 		text += "\ngRPC is at " + at + "."
 	}

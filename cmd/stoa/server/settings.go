@@ -28,6 +28,7 @@ type Flags struct {
 	Port            *int    `help:"HTTP port, 0 for any that is free (8080)."`
 	GRPCPort        *int    `split_words:"true" name:"grpc-port" help:"gRPC port, 0 for any that is free (50051; where --port is 0, any that is free)."`
 	Studio          *bool   `help:"Read and write the file of --config over HTTP, by callers with a role of server.studio.allowed_roles."`
+	NoConsole       *bool   `split_words:"true" help:"Do not serve the console, the pages at /console/."`
 	Role            *string `enum:"all,web,worker" help:"all, web (answers requests, executes no runs) or worker (executes runs, answers no calls) (all)."`
 	Database        *string `placeholder:"URL" help:"sqlite://PATH, sqlite://:memory: or postgres://... (sqlite://stoa.db)."`
 	MigrateDatabase *string `split_words:"true" placeholder:"URL" help:"The PostgreSQL login that may change the schema, where it differs."`
@@ -80,6 +81,7 @@ type Settings struct {
 	Role     string
 	Watch    bool // apply changes of the configuration file
 	Studio   bool // read and write the configuration file over HTTP
+	Console  bool // serve the console
 	Listen   ListenSettings
 	Cards    CardSettings
 	Database DatabaseSettings
@@ -231,6 +233,7 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 	// The default must not exceed a short --shutdown-timeout.
 	s.Shutdown.DrainDelay = firstNonNil(min(5*time.Second, s.Shutdown.Timeout), line.DrainDelay, e.DrainDelay)
 	s.Studio = firstNonNil(false, line.Studio, e.Studio)
+	s.Console = !firstNonNil(false, line.NoConsole, e.NoConsole)
 	s.Listen.TrustedProxies, err = parsePrefixes(firstNonNil("", line.TrustedProxies, e.TrustedProxies))
 	return s, errors.Join(err, s.checkRanges())
 }
@@ -339,6 +342,9 @@ func (s Settings) checkRanges() error {
 	}
 	return errors.Join(errs...)
 }
+
+// servesConsole reports whether the process serves the console.
+func (s Settings) servesConsole() bool { return s.Console && s.Role != roleWorker }
 
 // isLoopback reports whether only processes of this machine can reach the server.
 func (s Settings) isLoopback() bool { return isLocalHost(s.Listen.Host) }

@@ -22,6 +22,7 @@ var flagCases = map[string]struct {
 	"GRPCPort":              {"1235", func(s Settings) any { return s.Listen.GRPCPort }, 1235},
 	"PublicGRPC":            {"grpc.example:443", func(s Settings) any { return s.Cards.PublicGRPC }, "grpc.example:443"},
 	"Studio":                {"true", func(s Settings) any { return s.Studio }, true},
+	"NoConsole":             {"true", func(s Settings) any { return s.Console }, false},
 	"Role":                  {"web", func(s Settings) any { return s.Role }, "web"},
 	"Database":              {"sqlite://x.db", func(s Settings) any { return s.Database.URL }, "sqlite://x.db"},
 	"MigrateDatabase":       {"postgres://m", func(s Settings) any { return s.Database.MigrateURL }, "postgres://m"},
@@ -193,5 +194,22 @@ func TestSecretFiles(t *testing.T) {
 				t.Errorf("the command line's database is not used: %q, %v", s.Database.URL, err)
 			}
 		})
+	}
+}
+
+// TestServesConsole checks that a process serves the console unless it is off or a worker.
+func TestServesConsole(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		role    string
+		console bool
+		want    int // routes
+	}{
+		{roleAll, true, 2}, {roleWeb, true, 2}, {roleWorker, true, 0}, {roleAll, false, 0},
+	} {
+		routes, err := newConsole(Settings{Role: tt.role, Console: tt.console})
+		if err != nil || len(routes) != tt.want {
+			t.Errorf("%+v: %d routes, %v", tt, len(routes), err)
+		}
 	}
 }

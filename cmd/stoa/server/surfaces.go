@@ -28,6 +28,7 @@ import (
 	"stoa/agentsvc/surface/webhook"
 	"stoa/ratelimit"
 	"stoa/tenancy/audit"
+	"stoa/web"
 )
 
 // NewFrontend returns the HTTP server with the routes of every protocol. listens is the address of the listener: agent
@@ -63,7 +64,12 @@ func (s *Server) newFrontend(listens net.Addr, c cards) (*surface.Server, error)
 	if m := s.telemetry.metrics; m != nil {
 		o.Observe, o.OnRefused = m.RecordRequest, m.RecordRefusal
 	}
-	return surface.New(o, s.newRoutes(metrics, c)...)
+	pages, err := newConsole(s.Settings)
+	if err != nil {
+		return nil, err
+	}
+	// The pages are no API, so that the OpenAPI document does not have them.
+	return surface.New(o, append(s.newRoutes(metrics, c), pages...)...)
 }
 
 // hostNames returns the names and addresses under which clients reach the process: the configured host, the
@@ -139,6 +145,14 @@ func (s *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
 		all = slices.DeleteFunc(all, func(r surface.Route) bool { return r.Kind != surface.Open })
 	}
 	return openapi.WithDocument(s.Version, all)
+}
+
+// newConsole returns the routes of the console, none if it is off. A worker has no API that its pages could call.
+func newConsole(s Settings) ([]surface.Route, error) {
+	if !s.servesConsole() {
+		return nil, nil
+	}
+	return web.Routes()
 }
 
 // newStudio returns the studio of the process; its File is nil if the studio is off.

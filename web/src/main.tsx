@@ -1,0 +1,80 @@
+import "@mantine/core/styles.css";
+import "./console.css";
+import { MantineProvider } from "@mantine/core";
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { createRootRoute, createRoute, createRouter, redirect, RouterProvider } from "@tanstack/react-router";
+import { StrictMode } from "react";
+import { createRoot } from "react-dom/client";
+import { Agent, Agents } from "./agents";
+import { ApiError } from "./api";
+import { Inbox } from "./inbox";
+import { Root } from "./layout";
+import { Empty, Problem } from "./parts";
+import { Playground } from "./playground";
+import { Task } from "./task";
+import { Tasks } from "./tasks";
+
+const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : undefined);
+
+const root = createRootRoute({
+  component: Root,
+  notFoundComponent: () => <Empty title="There is no such page">Choose one above.</Empty>,
+  errorComponent: ({ error }) => <Problem error={error} retry={() => location.reload()} />,
+});
+const at = <const P extends string, C extends () => React.ReactNode>(path: P, component: C) => createRoute({ getParentRoute: () => root, path, component });
+const routes = [
+  createRoute({
+    getParentRoute: () => root,
+    path: "/",
+    beforeLoad: () => {
+      throw redirect({ to: "/playground" });
+    },
+  }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/playground",
+    component: Playground,
+    validateSearch: (s: Record<string, unknown>): { agent?: string; conversation?: number } => {
+      const agent = text(s["agent"]);
+      return { ...(agent && { agent }), ...(typeof s["conversation"] === "number" && { conversation: s["conversation"] }) };
+    },
+  }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/tasks",
+    component: Tasks,
+    validateSearch: (s: Record<string, unknown>): { status?: string; agent?: string; cursor?: string } => {
+      const [status, agent, cursor] = [text(s["status"]), text(s["agent"]), text(s["cursor"])];
+      return { ...(status && { status }), ...(agent && { agent }), ...(cursor && { cursor }) };
+    },
+  }),
+  at("/tasks/$task", Task),
+  at("/agents", Agents),
+  at("/agents/$agent", Agent),
+  at("/inbox", Inbox),
+] as const;
+
+const router = createRouter({ routeTree: root.addChildren(routes), basepath: "/console", defaultPreload: false });
+
+declare module "@tanstack/react-router" {
+  interface Register {
+    router: typeof router;
+  }
+}
+
+// A refusal is not tried again; a server that does not answer is, twice.
+const cache = new QueryClient({
+  defaultOptions: { queries: { staleTime: 1000, retry: (n, error) => n < 2 && !(error instanceof ApiError && error.status > 0 && error.status < 500) } },
+});
+
+// Mantine would write its variables and classes as inline styles, which the page's policy forbids: its style sheet has
+// the default ones, and console.css what we change.
+createRoot(document.getElementById("root")!).render(
+  <StrictMode>
+    <MantineProvider defaultColorScheme="auto" withCssVariables={false} withGlobalClasses={false}>
+      <QueryClientProvider client={cache}>
+        <RouterProvider router={router} />
+      </QueryClientProvider>
+    </MantineProvider>
+  </StrictMode>,
+);

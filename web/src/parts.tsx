@@ -1,0 +1,242 @@
+// What several screens show.
+import { Alert, Badge, Button, Code, CopyButton, Group, Paper, Stack, Text, Textarea, TextInput, Title } from "@mantine/core";
+import { useMutation } from "@tanstack/react-query";
+import { useState, type ReactNode } from "react";
+import { ApiError, decide, type Approval, type Part } from "./api";
+import { signOut } from "./session";
+
+const colors: Record<string, string> = {
+  submitted: "gray",
+  working: "blue",
+  input_required: "orange",
+  auth_required: "orange",
+  completed: "teal",
+  failed: "red",
+  cancelled: "gray",
+  rejected: "red",
+};
+
+export function State({ state }: { state: string }) {
+  return (
+    <Badge variant="light" color={colors[state] ?? "gray"} tt="none">
+      {state.replace("_", " ")}
+    </Badge>
+  );
+}
+
+// Problem shows an error with what to do and the id that finds it in the server's log.
+export function Problem({ error, retry }: { error: unknown; retry?: () => void }) {
+  if (!error) return null;
+  const known = error instanceof ApiError ? error : null;
+  return (
+    <Alert color="red" variant="light" title={error instanceof Error ? error.message : String(error)} role="alert">
+      <Stack gap="xs" align="flex-start">
+        {known && <Text size="sm">{known.advice}</Text>}
+        {known?.requestId && (
+          <Text size="xs" c="dimmed">
+            {known.code} · request <Code>{known.requestId}</Code>
+          </Text>
+        )}
+        <Group gap="xs">
+          {retry && (
+            <Button size="xs" variant="default" onClick={retry}>
+              Try again
+            </Button>
+          )}
+          {known?.status === 401 && (
+            <Button size="xs" variant="default" onClick={signOut}>
+              Sign in again
+            </Button>
+          )}
+        </Group>
+      </Stack>
+    </Alert>
+  );
+}
+
+// Empty says what is missing and the next step, with a command where there is one.
+export function Empty({ title, children, command }: { title: string; children?: ReactNode; command?: string }) {
+  return (
+    <Paper withBorder p="lg" className="empty">
+      <Stack gap="xs" align="flex-start">
+        <Title order={3} size="h4">
+          {title}
+        </Title>
+        <Text c="dimmed">{children}</Text>
+        {command && <Snippet text={command} />}
+      </Stack>
+    </Paper>
+  );
+}
+
+export function Snippet({ text }: { text: string }) {
+  return (
+    <div className="snippet">
+      <Code block>{text}</Code>
+      {/* Browsers allow the clipboard on https and localhost only; elsewhere the text is there to be selected. */}
+      {window.isSecureContext && (
+        <CopyButton value={text}>
+          {({ copied, copy }) => (
+            <Button size="compact-xs" variant="default" onClick={copy}>
+              {copied ? "Copied" : "Copy"}
+            </Button>
+          )}
+        </CopyButton>
+      )}
+    </div>
+  );
+}
+
+export function Json({ value }: { value: unknown }) {
+  return (
+    <Code block className="json">
+      {JSON.stringify(value, null, 2)}
+    </Code>
+  );
+}
+
+// indent returns JSON text in lines, or the text as it is.
+export function indent(text: string): string {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}
+
+const steps: [Intl.RelativeTimeFormatUnit, number][] = [
+  ["day", 86400],
+  ["hour", 3600],
+  ["minute", 60],
+];
+const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+
+// Time is relative, with the exact time on hover.
+export function Time({ at }: { at: string }) {
+  const seconds = (Date.parse(at) - Date.now()) / 1000;
+  const [unit, size] = steps.find(([, size]) => Math.abs(seconds) >= size) ?? ["second", 1];
+  return (
+    <time dateTime={at} title={new Date(at).toLocaleString()}>
+      {Number.isNaN(seconds) ? at : relative.format(Math.round(seconds / size), unit)}
+    </time>
+  );
+}
+
+// Parts shows what a message or an artifact holds. Everything is text: nothing of it is read as HTML or Markdown.
+export function Parts({ parts }: { parts: Part[] }) {
+  return parts.map((part, i) => {
+    if (part.type === "text") return <div className="text" key={i}>{part.text}</div>;
+    if (part.type === "data") return <Json key={i} value={part.data} />;
+    return (
+      <Text key={i} size="sm">
+        File {part.name || "without a name"} ({part.mime_type || "no media type"}) {part.url && <Code>{part.url}</Code>}
+      </Text>
+    );
+  });
+}
+
+export interface ToolCall {
+  id: string;
+  name: string;
+  arguments: string;
+  result?: string;
+  failed?: boolean;
+}
+
+export function ToolCallView({ call }: { call: ToolCall }) {
+  return (
+    <Paper withBorder p="xs" className="call">
+      <Group gap="xs">
+        <Badge variant="light" color="violet" tt="none">
+          tool
+        </Badge>
+        <Text fw={600} size="sm">
+          {call.name}
+        </Text>
+        {call.failed && <Badge color="red" variant="light" tt="none">failed</Badge>}
+      </Group>
+      <Code block>{indent(call.arguments)}</Code>
+      {call.result !== undefined && (
+        <>
+          <Text size="xs" c="dimmed">
+            Result
+          </Text>
+          <Code block>{indent(call.result)}</Code>
+        </>
+      )}
+    </Paper>
+  );
+}
+
+// ApprovalView asks for a decision about one call.
+export function ApprovalView({ task, approval, onDecided }: { task: string; approval: Approval; onDecided: () => void }) {
+  const text = JSON.stringify(approval.arguments, null, 2);
+  const [draft, setDraft] = useState<string | null>(null);
+  const [comment, setComment] = useState("");
+  const [wrong, setWrong] = useState("");
+  const decision = useMutation({
+    mutationFn: (approve: boolean) => {
+      const body: { call_id: string; comment?: string; arguments?: Record<string, unknown> } = { call_id: approval.call_id };
+      if (comment) body.comment = comment;
+      if (approve && draft !== null && draft !== text) body.arguments = JSON.parse(draft) as Record<string, unknown>;
+      return decide(task, approve, body);
+    },
+    onSuccess: onDecided,
+  });
+  const approve = () => {
+    try {
+      if (draft !== null) JSON.parse(draft);
+    } catch (error) {
+      setWrong(error instanceof Error ? error.message : "is no JSON");
+      return;
+    }
+    setWrong("");
+    decision.mutate(true);
+  };
+  return (
+    <Paper withBorder p="sm" className="approval" aria-label={`Decision about ${approval.tool}`}>
+      <Stack gap="xs">
+        <Group gap="xs">
+          <Badge color="orange" variant="light" tt="none">
+            {approval.kind === "rerun" ? "run again?" : "approve?"}
+          </Badge>
+          <Text fw={600} size="sm">
+            {approval.tool}
+          </Text>
+          {approval.agent && <Text size="xs" c="dimmed">of {approval.agent}</Text>}
+          {approval.expires_at && (
+            <Text size="xs" c="dimmed">
+              ends <Time at={approval.expires_at} />
+            </Text>
+          )}
+        </Group>
+        <Text size="sm" className="text">{approval.prompt}</Text>
+        {draft === null ? (
+          <Code block>{text}</Code>
+        ) : (
+          <Textarea
+            label="Arguments"
+            rows={Math.min(12, draft.split("\n").length + 1)}
+            value={draft}
+            error={wrong}
+            onChange={(e) => setDraft(e.currentTarget.value)}
+            className="mono"
+          />
+        )}
+        <TextInput label="Comment" placeholder="Why; it is kept with the decision" value={comment} onChange={(e) => setComment(e.currentTarget.value)} />
+        <Group gap="xs">
+          <Button size="xs" color="teal" autoContrast loading={decision.isPending} onClick={approve}>
+            {draft !== null && draft !== text ? "Approve with edits" : "Approve"}
+          </Button>
+          <Button size="xs" color="red" variant="light" loading={decision.isPending} onClick={() => decision.mutate(false)}>
+            Reject
+          </Button>
+          <Button size="xs" variant="subtle" onClick={() => setDraft(draft === null ? text : null)}>
+            {draft === null ? "Edit arguments" : "Keep the arguments"}
+          </Button>
+        </Group>
+        <Problem error={decision.error} />
+      </Stack>
+    </Paper>
+  );
+}

@@ -1,0 +1,45 @@
+import { createStore } from "./store";
+
+// Session is who the console speaks for. The credential is kept in memory; where the user asks for it, in
+// sessionStorage, which ends with the tab. It is never in a cookie or a URL.
+export interface Session {
+  // token is an API key or a token; "" = the app needs none.
+  token: string;
+  // app is the name for /apps/{app}; "" = the app of the credential.
+  app: string;
+}
+
+const storageKey = "stoa.session";
+
+function load(): Session | null {
+  try {
+    const saved: unknown = JSON.parse(sessionStorage.getItem(storageKey) ?? "null");
+    if (saved && typeof saved === "object" && "token" in saved && "app" in saved) {
+      return { token: String(saved.token), app: String(saved.app) };
+    }
+  } catch {
+    // Storage may be forbidden or hold something else: then the user signs in again.
+  }
+  return null;
+}
+
+export const session = createStore<Session | null>(load());
+
+export function signIn(next: Session, keepForTab: boolean) {
+  try {
+    if (keepForTab) sessionStorage.setItem(storageKey, JSON.stringify(next));
+    else sessionStorage.removeItem(storageKey);
+  } catch {
+    // Without storage the session lives as long as the page.
+  }
+  session.set(next);
+}
+
+export function signOut() {
+  try {
+    sessionStorage.removeItem(storageKey);
+  } catch {
+    // There is nothing to remove.
+  }
+  session.set(null);
+}

@@ -1,0 +1,149 @@
+// Package web has the console: pages with which people try agents, follow tasks and decide what waits, in a browser. It
+// serves the files of dist, which `make web` builds from the sources in this folder (React and Mantine, see docs/console.md).
+// They are committed, so that building Stoa needs Go alone.
+//
+// The pages have no power of their own: they call the public API with the credential that their user types in.
+package web
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
+)
+
+// Path is where the console is served.
+const Path = "/console/"
+
+//go:embed dist
+var dist embed.FS
+
+// policy lets the pages load what Stoa serves and call its API, and nothing else: no other host, no inline script, no
+// inline style, no frame.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
+	"font-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+
+// file is a file of dist. compressed is nil if no gzip form was built.
+type file struct {
+	content, compressed []byte
+	mediaType, etag     string
+}
+
+// files are the files of dist by their path in it. They do not change.
+type files map[string]file
+
+// loadFiles reads every file of tree. A name.gz is the gzip form of name.
+func loadFiles(tree fs.FS) (files, error) {
+	found := files{}
+	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || path.Ext(name) == ".gz" {
+			return err
+		}
+		content, err := fs.ReadFile(tree, name)
+		if err != nil {
+			return err
+		}
+		// Without a gzip form compressed stays nil.
+		compressed, _ := fs.ReadFile(tree, name+".gz")
+		sum := sha256.Sum256(content)
+		found[name] = file{content, compressed, mediaType(name), hex.EncodeToString(sum[:16])}
+		return nil
+	})
+	return found, err
+}
+
+// mediaType returns the media type of a file by its name. The machine's table of types must not decide about scripts: a
+// browser refuses one of another type (X-Content-Type-Options).
+func mediaType(name string) string {
+	switch path.Ext(name) {
+	case ".js":
+		return "text/javascript; charset=utf-8"
+	case ".css":
+		return "text/css; charset=utf-8"
+	case ".html":
+		return "text/html; charset=utf-8"
+	case ".svg":
+		return "image/svg+xml"
+	}
+	if known := mime.TypeByExtension(path.Ext(name)); known != "" {
+		return known
+	}
+	return "application/octet-stream"
+}
+
+// Routes returns the routes of the console. They need no credential: the files are the same for everyone, and hold
+// nothing of an app.
+func Routes() ([]surface.Route, error) {
+	tree, err := fs.Sub(dist, "dist")
+	if err != nil {
+		return nil, err
+	}
+	found, err := loadFiles(tree)
+	if err != nil {
+		return nil, err
+	}
+	return []surface.Route{
+		{Method: http.MethodGet, Pattern: strings.TrimSuffix(Path, "/"), Kind: surface.Open, Serve: redirectToConsole, AnyQuery: true},
+		// The query of a page belongs to its script.
+		{Method: http.MethodGet, Pattern: Path + "*", Aliases: []string{Path}, Kind: surface.Open, Serve: found.serveFile, AnyQuery: true},
+	}, nil
+}
+
+// redirectToConsole answers the path without the slash. The target is relative, since a proxy may serve Stoa below
+// another path.
+func redirectToConsole(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Location", strings.TrimPrefix(Path, "/"))
+	w.WriteHeader(http.StatusTemporaryRedirect)
+	return nil
+}
+
+// serveFile answers with a file of dist, and with index.html for the paths of pages, which its script shows. A missing
+// asset is not found: with a page in its place the browser would report a broken script.
+func (f files) serveFile(w http.ResponseWriter, r *http.Request) error {
+	name := strings.TrimPrefix(r.URL.Path, Path)
+	found, ok := f[name]
+	if !ok {
+		if strings.HasPrefix(name, "assets/") {
+			return apierror.ErrNoPath
+		}
+		name, found = "index.html", f["index.html"]
+	}
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Content-Type", found.mediaType)
+	h.Set("Vary", "Accept-Encoding")
+	h.Set("Cache-Control", "no-cache")
+	// Names of assets have a hash of their content.
+	if strings.HasPrefix(name, "assets/") {
+		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	content, etag := found.content, found.etag
+	if found.compressed != nil && acceptsGzip(r) {
+		h.Set("Content-Encoding", "gzip")
+		content, etag = found.compressed, etag+"-gzip"
+	}
+	h.Set("ETag", `"`+etag+`"`)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	return nil
+}
+
+// acceptsGzip reports whether the client accepts gzip. A weight of 0 refuses it (RFC 9110, 12.5.3).
+func acceptsGzip(r *http.Request) bool {
+	return slices.ContainsFunc(strings.Split(r.Header.Get("Accept-Encoding"), ","), func(coding string) bool {
+		name, weight, _ := strings.Cut(strings.ReplaceAll(coding, " ", ""), ";")
+		return name == "gzip" && (weight == "" || strings.Trim(weight, "q=0.") != "")
+	})
+}

@@ -1,0 +1,267 @@
+package web_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/surfacetest"
+	"stoa/web"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newFixture serves the console.
+func newFixture(t *testing.T) *surfacetest.Fixture {
+	t.Helper()
+	routes, err := web.Routes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return surfacetest.New(t, surfacetest.Options{}, func(*surfacetest.Fixture) []surface.Route { return routes })
+}
+
+// assetPattern matches the address of a script or style sheet in index.html.
+var assetPattern = regexp.MustCompile(`(?:src|href)="(/console/[^"]+\.(?:js|css))"`)
+
+// listFirstLoad returns the paths of what a browser loads to show the first page: those in index.html, and what these
+// scripts import statically.
+func listFirstLoad(t *testing.T) []string {
+	t.Helper()
+	page, err := os.ReadFile("dist/index.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	imported := regexp.MustCompile(`(?:from|import)\s*"\./([^"]+\.js)"`)
+	var all []string
+	seen := map[string]bool{}
+	var add func(name string)
+	add = func(name string) {
+		if seen[name] {
+			return
+		}
+		seen[name], all = true, append(all, name)
+		if strings.HasSuffix(name, ".js") {
+			script, err := os.ReadFile(filepath.Join("dist", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range imported.FindAllSubmatch(script, -1) {
+				add("assets/" + string(m[1]))
+			}
+		}
+	}
+	for _, m := range assetPattern.FindAllSubmatch(page, -1) {
+		add(strings.TrimPrefix(string(m[1]), web.Path))
+	}
+	if len(all) < 2 {
+		t.Fatalf("index.html names %v: a script and a style sheet are missing", all)
+	}
+	return all
+}
+
+// TestServe checks the headers and bodies of each kind of file.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	var script string
+	for _, name := range listFirstLoad(t) {
+		if strings.HasSuffix(name, ".js") {
+			script = web.Path + name
+		}
+	}
+	const immutable = "public, max-age=31536000, immutable"
+	for _, tt := range []struct {
+		name, path string
+		headers    []string
+		status     int
+		media      string
+		cache      string
+		encoding   string
+	}{
+		{"the page", "/console/", nil, 200, "text/html; charset=utf-8", "no-cache", ""},
+		{"the path of a page", "/console/tasks/01a2?status=failed&x=1", nil, 200, "text/html; charset=utf-8", "no-cache", ""},
+		{"a script", script, nil, 200, "text/javascript; charset=utf-8", immutable, ""},
+		{"a script in gzip", script, []string{"Accept-Encoding", "br, gzip;q=0.5"}, 200, "text/javascript; charset=utf-8", immutable, "gzip"},
+		{"gzip is refused", script, []string{"Accept-Encoding", "gzip;q=0"}, 200, "text/javascript; charset=utf-8", immutable, ""},
+		{"the icon", "/console/icon.svg", nil, 200, "image/svg+xml", "no-cache", ""},
+		{"no asset", "/console/assets/nosuch.js", nil, 404, "application/json", "", ""},
+		{"no gzip form by itself", script + ".gz", nil, 404, "application/json", "", ""},
+		{"outside of dist", "/console/..%2fweb.go", nil, 200, "text/html; charset=utf-8", "no-cache", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			// Without the header Go's transport would ask for gzip and decode it.
+			headers := append([]string{"Accept-Encoding", "identity"}, tt.headers...)
+			resp, body := h.Do(t, http.MethodGet, tt.path, "", nil, headers...)
+			got := []any{resp.StatusCode, resp.Header.Get("Content-Type"), resp.Header.Get("Cache-Control"), resp.Header.Get("Content-Encoding")}
+			if diff := cmp.Diff([]any{tt.status, tt.media, tt.cache, tt.encoding}, got); diff != "" {
+				t.Errorf("(-want +got):\n%s\n%.200s", diff, body)
+			}
+			if tt.status != http.StatusOK {
+				return
+			}
+			policy := resp.Header.Get("Content-Security-Policy")
+			if !strings.HasPrefix(policy, "default-src 'none'; script-src 'self'; style-src 'self';") || strings.Contains(policy, "unsafe") ||
+				resp.Header.Get("X-Content-Type-Options") != "nosniff" || resp.Header.Get("Referrer-Policy") != "no-referrer" {
+				t.Errorf("headers: %v", resp.Header)
+			}
+			again, _ := h.Do(t, http.MethodGet, tt.path, "", nil, append(headers, "If-None-Match", resp.Header.Get("ETag"))...)
+			if again.StatusCode != http.StatusNotModified {
+				t.Errorf("with its ETag: %d", again.StatusCode)
+			}
+		})
+	}
+}
+
+// TestRedirect checks that the path without a slash leads to the console.
+func TestRedirect(t *testing.T) {
+	t.Parallel()
+	routes, err := web.Routes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	if err := routes[0].Serve(w, httptest.NewRequest(http.MethodGet, "/console", nil)); err != nil || w.Code != http.StatusTemporaryRedirect || w.Header().Get("Location") != "console/" {
+		t.Errorf("%d to %q: %v", w.Code, w.Header().Get("Location"), err)
+	}
+}
+
+// TestDist checks the built files: each gzip form equals its file, the page has no inline script or style, nothing
+// evaluates text as a script, and the first page loads at most 260 kB.
+func TestDist(t *testing.T) {
+	t.Parallel()
+	err := fs.WalkDir(os.DirFS("dist"), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, ".gz") {
+			return err
+		}
+		raw, err := os.ReadFile(filepath.Join("dist", name))
+		if err != nil {
+			return err
+		}
+		r, err := gzip.NewReader(bytes.NewReader(raw))
+		if err != nil {
+			return err
+		}
+		got, err := io.ReadAll(r)
+		want, wantErr := os.ReadFile(filepath.Join("dist", strings.TrimSuffix(name, ".gz")))
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s is another file: run make web", name)
+		}
+		return errors.Join(err, wantErr)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("dist/index.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if inline := regexp.MustCompile(`(?i)<script(?:\s[^>]*)?>[^<]|<style| on\w+=| style=`).Find(page); inline != nil {
+		t.Errorf("the page has an inline script or style: %s", inline)
+	}
+	total := 0
+	for _, name := range listFirstLoad(t) {
+		content, err := os.ReadFile(filepath.Join("dist", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(content, []byte("new Function(")) || regexp.MustCompile(`\beval\(`).Match(content) {
+			t.Errorf("%s evaluates text as a script", name)
+		}
+		compressed, err := os.ReadFile(filepath.Join("dist", name+".gz"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += len(compressed)
+	}
+	t.Logf("the first page loads %d bytes", total)
+	if total > 260_000 {
+		t.Errorf("the first page loads %d bytes in gzip, at most 260,000 are allowed: load a screen later, or leave a library out", total)
+	}
+}
+
+// sources are what dist is built of.
+var sources = []string{"package.json", "package-lock.json", "tsconfig.json", "vite.config.ts", "index.html", "public", "src"}
+
+// TestDistIsFresh builds the console from its lock file and checks that the committed files are equal.
+func TestDistIsFresh(t *testing.T) {
+	t.Parallel()
+	npm, err := exec.LookPath("npm")
+	if err != nil {
+		t.Skip("ATTENTION: without npm the committed console is not compared with a fresh build")
+	}
+	folder := t.TempDir()
+	for _, name := range sources {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.IsDir() {
+			err = os.CopyFS(filepath.Join(folder, name), os.DirFS(name))
+		} else {
+			var content []byte
+			if content, err = os.ReadFile(name); err == nil {
+				err = os.WriteFile(filepath.Join(folder, name), content, 0o600)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(args ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), npm, args...)
+		cmd.Dir = folder
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := run("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"); err != nil {
+		// EUSAGE: package.json and the lock file differ.
+		if strings.Contains(out, "EUSAGE") {
+			t.Fatal(out)
+		}
+		t.Skipf("ATTENTION: the packages of the console cannot be had, so that it is not compared with a fresh build: %s", out)
+	}
+	for _, script := range []string{"check", "build"} {
+		if out, err := run("run", script); err != nil {
+			t.Fatalf("%s: %v", out, err)
+		}
+	}
+	if diff := cmp.Diff(readTree(t, filepath.Join(folder, "dist")), readTree(t, "dist"), cmp.Comparer(bytes.Equal)); diff != "" {
+		t.Errorf("dist is not what its sources build, run make web (-fresh +committed):\n%.4000s", diff)
+	}
+}
+
+// readTree returns the files below a folder by their path. Of gzip forms it has the names alone: zlib writes other bytes on
+// other processors, and TestDist checks what they contain.
+func readTree(t *testing.T, folder string) map[string][]byte {
+	t.Helper()
+	all := map[string][]byte{}
+	err := fs.WalkDir(os.DirFS(folder), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		if all[name] = nil; !strings.HasSuffix(name, ".gz") {
+			all[name], err = os.ReadFile(filepath.Join(folder, name))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
