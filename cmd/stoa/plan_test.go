@@ -93,7 +93,7 @@ var layers = map[string]int{
 	"agentsvc/surface/openai": 11, "agentsvc/surface/mcp": 11, "agentsvc/surface/openapi": 11,
 	"agentsvc/surface/admin": 11, "agentsvc/surface/billingapi": 11, "agentsvc/surface/tenantapi": 11, "agentsvc/surface/webhook": 11,
 	"agentsvc/surface/documents": 11,
-	"web": 11,
+	"web":                        11,
 }
 
 // topFolders are the top-level folders that may contain Go. bench is a module of its own.

@@ -650,15 +650,18 @@ func TestLimits(t *testing.T) {
 			t.Errorf("a larger version: %v", err)
 		}
 		checkCode(t, "too many bytes", put(second.ID, strings.Repeat("y", 10)), agentsvc.CodeExhausted, "documents.bytes")
-		for name, change := range map[string]func(*corpus.Upload){
-			"id":              func(u *corpus.Upload) { u.ID = "" },
-			"id ":             func(u *corpus.Upload) { u.ID = strings.Repeat("x", 513) },
-			"title":           func(u *corpus.Upload) { u.Title = "\xff" },
-			"metadata":        func(u *corpus.Upload) { u.Metadata = map[string]string{"a": "\x00"} },
-			"access.subjects": func(u *corpus.Upload) { u.Access.Subjects = []string{" "} },
-			"access.roles":    func(u *corpus.Upload) { u.Access.Roles = []string{""} },
+		for _, bad := range []struct {
+			field  string
+			change func(*corpus.Upload)
+		}{
+			{"id", func(u *corpus.Upload) { u.ID = "" }},
+			{"id", func(u *corpus.Upload) { u.ID = strings.Repeat("x", 513) }},
+			{"title", func(u *corpus.Upload) { u.Title = "\xff" }},
+			{"metadata", func(u *corpus.Upload) { u.Metadata = map[string]string{"a": "\x00"} }},
+			{"access.subjects", func(u *corpus.Upload) { u.Access.Subjects = []string{" "} }},
+			{"access.roles", func(u *corpus.Upload) { u.Access.Roles = []string{""} }},
 		} {
-			checkCode(t, name, put("bad", "x", change), agentsvc.CodeInvalid, strings.TrimSpace(name))
+			checkCode(t, bad.field, put("bad", "x", bad.change), agentsvc.CodeInvalid, bad.field)
 		}
 		ifMatch := func(hash string) func(*corpus.Upload) { return func(u *corpus.Upload) { u.IfMatch = hash } }
 		checkCode(t, "another hash", put(second.ID, "z", ifMatch("0")), agentsvc.CodePrecondition, second.ContentHash)

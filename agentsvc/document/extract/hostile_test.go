@@ -30,7 +30,7 @@ func runHostileHelper(variable string) {
 		}
 	case "spin":
 		write(`{"section":{"Text":"a"}}`)
-		for {
+		for { //nolint:staticcheck // a reader that spins is what the test is about
 		}
 	case "crash":
 		panic("crash")

@@ -114,7 +114,7 @@ func storeObjects(t *testing.T, index *remotetest.Index, in request) any {
 // query answers a query of GraphQL.
 func query(index *remotetest.Index, text string) any {
 	parts := queryForm.FindStringSubmatch(text)
-	if parts == nil || !index.Has(parts[1]) {
+	if len(parts) == 0 || !index.Has(parts[1]) {
 		return map[string]any{"data": map[string]any{"Get": nil}, "errors": []any{map[string]any{"message": "a secret"}}}
 	}
 	limit, _ := strconv.Atoi(parts[2])
