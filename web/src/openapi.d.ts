@@ -1739,7 +1739,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A response, as it is now */
+        /** A response, as it is now, or as a stream of its events */
         get: operations["get_openai_v1_responses_response"];
         put?: never;
         post?: never;
@@ -2141,6 +2141,110 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/document-stores": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The document stores of the app, with their state */
+        get: operations["get_v1_document_stores"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/document-stores/{store}/documents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The documents of a store that the caller may read, by id */
+        get: operations["get_v1_document_stores_store_documents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/document-stores/{store}/documents/{document}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A document, without its content */
+        get: operations["get_v1_document_stores_store_documents_document"];
+        /** Uploads a document, which is then indexed; 200 if its text is the same as before */
+        put: operations["put_v1_document_stores_store_documents_document"];
+        post?: never;
+        /** Deletes an uploaded document: no later search finds it */
+        delete: operations["delete_v1_document_stores_store_documents_document"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/document-stores/{store}/documents/{document}/content": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The text of a document, or as application/octet-stream the bytes that were uploaded */
+        get: operations["get_v1_document_stores_store_documents_document_content"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/document-stores/{store}:reindex": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Has a document store indexed again; with confirm its source may remove most documents */
+        post: operations["post_v1_document_stores_store_reindex"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/document-stores/{store}:search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Searches the documents that the caller may read */
+        post: operations["post_v1_document_stores_store_search"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/message:send": {
         parameters: {
             query?: never;
@@ -2212,6 +2316,110 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        /** @description StreamResponse of A2A, or the error that ends the stream */
+        A2AEvent: {
+            task?: components["schemas"]["A2ATask"];
+            message?: {
+                [key: string]: unknown;
+            };
+            statusUpdate?: {
+                taskId: string;
+                contextId: string;
+                status: {
+                    state: string;
+                } & {
+                    [key: string]: unknown;
+                };
+            };
+            artifactUpdate?: {
+                taskId: string;
+                contextId?: string;
+                artifact: {
+                    [key: string]: unknown;
+                };
+                append?: boolean;
+                lastChunk?: boolean;
+            };
+            error?: {
+                [key: string]: unknown;
+            };
+        };
+        /** @description StreamResponse of A2A, or the error that ends the stream */
+        A2AEvent03: {
+            task?: components["schemas"]["A2ATask"];
+            message?: {
+                [key: string]: unknown;
+            };
+            statusUpdate?: {
+                taskId: string;
+                contextId: string;
+                status: {
+                    state: string;
+                } & {
+                    [key: string]: unknown;
+                };
+            };
+            artifactUpdate?: {
+                taskId: string;
+                contextId?: string;
+                artifact: {
+                    [key: string]: unknown;
+                };
+                append?: boolean;
+                lastChunk?: boolean;
+            };
+            error?: {
+                [key: string]: unknown;
+            };
+        };
+        A2APush: {
+            taskId?: string;
+            /** @description The task's id where it is missing */
+            id?: string;
+            url: string;
+            /** @description Sent with every notification */
+            token?: string;
+            authentication?: {
+                /** @description Such as Bearer */
+                scheme?: string;
+                /** @description Never in an answer */
+                credentials?: string;
+            };
+        };
+        A2APush03: {
+            /** @description tasks/TASK/pushNotificationConfigs/ID */
+            name: string;
+            pushNotificationConfig: {
+                id?: string;
+                url: string;
+                token?: string;
+                authentication?: {
+                    schemes?: string[];
+                    /** @description Never in an answer */
+                    credentials?: string;
+                };
+            };
+        };
+        A2APushList: {
+            configs?: components["schemas"]["A2APush"][];
+        };
+        A2APushList03: {
+            configs?: components["schemas"]["A2APush03"][];
+        };
+        A2APushOrder03: {
+            config: {
+                pushNotificationConfig: {
+                    id?: string;
+                    url: string;
+                    token?: string;
+                    authentication?: {
+                        schemes?: string[];
+                        /** @description Never in an answer */
+                        credentials?: string;
+                    };
+                };
+            };
+        };
         /** @description SendMessageRequest of A2A */
         A2ASend: {
             tenant?: string;
@@ -2255,6 +2463,10 @@ export interface components {
             nextPageToken?: string;
             totalSize?: number;
             pageSize?: number;
+        };
+        /** @description What A2A sends beside the path, such as metadata */
+        A2ATaskOrder: {
+            [key: string]: unknown;
         };
         App: {
             /** @description Never changes; missing in a dry run of a creation */
@@ -2399,6 +2611,39 @@ export interface components {
             metadata?: {
                 [key: string]: unknown;
             };
+        };
+        AuditEntry: {
+            id: string;
+            /** @description RFC 3339 */
+            at: string | null;
+            actor: string;
+            issuer: string;
+            /** @description Such as app.update */
+            action: string;
+            app: string;
+            app_id: string;
+            /** @description The address of the client */
+            client: string;
+            request_id: string;
+            detail: {
+                [key: string]: unknown;
+            };
+            /** @description Its place in the chain of its app, 0 before it is chained */
+            seq: number;
+            hash: string;
+        };
+        AuditPage: {
+            entries: components["schemas"]["AuditEntry"][];
+            next_page_token: string;
+            flaws: {
+                app: string;
+                app_id: string;
+                seq: number;
+                id: string;
+                flaw: string;
+                /** @description RFC 3339 */
+                found_at: string | null;
+            }[];
         };
         Budget: {
             name: string;
@@ -2581,6 +2826,33 @@ export interface components {
                 total_tokens: number;
             };
         };
+        /** @description A chunk, or the error that ends the stream; the last line is [DONE] */
+        CompletionChunk: {
+            id?: string;
+            /** @constant */
+            object?: "chat.completion.chunk";
+            created?: number;
+            model?: string;
+            choices?: {
+                index: number;
+                delta: {
+                    /** @constant */
+                    role?: "assistant";
+                    content?: string | null;
+                    tool_calls?: {
+                        [key: string]: unknown;
+                    }[];
+                };
+                /** @enum {unknown} */
+                finish_reason?: "stop" | "content_filter" | "tool_calls" | null;
+            }[];
+            usage?: {
+                [key: string]: unknown;
+            } | null;
+            error?: {
+                [key: string]: unknown;
+            };
+        } & (unknown | unknown);
         CompletionRequest: {
             /** @description The name of an agent */
             model: string;
@@ -2665,6 +2937,27 @@ export interface components {
             expires_at?: string;
             note?: string;
         };
+        DeadRun: {
+            id: string;
+            app: string;
+            agent: string;
+            task_id: string;
+            attempts: number;
+            last_error: string;
+            /** @description RFC 3339 */
+            failed_at: string | null;
+        };
+        DeadRunFilter: {
+            app?: string;
+            agent?: string;
+            /** @description A part of the error */
+            error?: string;
+        };
+        DeadRunList: {
+            runs: components["schemas"]["DeadRun"][];
+            next_page_token: string;
+            total_size: number;
+        };
         Decision: {
             /** @description Required if several calls wait */
             call_id?: string;
@@ -2673,6 +2966,94 @@ export interface components {
                 [key: string]: unknown;
             };
             comment?: string;
+        };
+        Document: {
+            id: string;
+            title: string;
+            mediaType: string;
+            bytes: number;
+            /** @enum {unknown} */
+            state: "pending" | "indexed" | "failed" | "deleting";
+            /** @description Why the document could not be indexed */
+            error?: string;
+            chunks: number;
+            /** @description SHA-256 in hex */
+            contentHash: string;
+            url?: string;
+            metadata: {
+                [key: string]: string;
+            };
+            /** @description Who may read it, everyone without lists; for callers with documents:write */
+            access?: {
+                subjects?: string[];
+                roles?: string[];
+            };
+            /** @description RFC 3339 */
+            updatedAt: string | null;
+        };
+        DocumentList: {
+            documents: components["schemas"]["Document"][];
+            nextPageToken: string;
+            totalSize: number;
+        };
+        DocumentSearch: {
+            query: string;
+            /** @description 1 to 100 */
+            limit?: number;
+            /** @enum {unknown} */
+            mode?: "hybrid" | "vector" | "text";
+            /** @description Metadata that the documents must have */
+            filter?: {
+                [key: string]: string;
+            };
+        };
+        DocumentSearchAnswer: {
+            results: {
+                document: string;
+                title: string;
+                chunk: string;
+                text: string;
+                score: number;
+                scores: {
+                    vector?: number;
+                    text?: number;
+                    rerank?: number;
+                };
+                page?: number;
+                heading?: string;
+                sheet?: string;
+                line?: number;
+                url?: string;
+            }[];
+            /** @enum {unknown} */
+            mode: "hybrid" | "vector" | "text";
+            /** @description Why a part of the search was left out */
+            degraded?: string;
+        };
+        DocumentStore: {
+            name: string;
+            /** @enum {unknown} */
+            source: "directory" | "sql" | "api" | "upload";
+            /** @enum {unknown} */
+            state: "ready" | "indexing" | "failed";
+            /** @description Why the source cannot be read */
+            error?: string;
+            documents: number;
+            chunks?: number;
+            pending: number;
+            failed: number;
+            /** @description Counts the rebuilds of the index */
+            generation: number;
+            /** @description The model of the vectors, empty without one */
+            embedder: string;
+            embeddedTokens?: number;
+            /** @description RFC 3339 */
+            oldestPending?: string;
+            /** @description RFC 3339 */
+            updatedAt?: string;
+        };
+        DocumentStoreList: {
+            documentStores: components["schemas"]["DocumentStore"][];
         };
         Erased: {
             erased: number;
@@ -2902,6 +3283,10 @@ export interface components {
             /** @description RFC 3339 */
             expires_at?: string;
         };
+        KeyRotation: {
+            /** @description How long the former secret stays valid, such as 24h or 7d */
+            overlap?: string;
+        };
         Ledger: {
             /** @description By currency and account, in nano-units */
             balances: {
@@ -2975,6 +3360,7 @@ export interface components {
             object: "list";
             data: components["schemas"]["Model"][];
         };
+        Nothing: Record<string, never>;
         NotificationList: {
             notifications: {
                 /** @description of the push notification config */
@@ -3159,6 +3545,17 @@ export interface components {
         Reason: {
             reason?: string;
         };
+        Requeued: {
+            id: string;
+            app: string;
+            /** @description The task that continues */
+            task_id: string;
+        };
+        RequeuedCount: {
+            requeued: number;
+            /** @description How many the filter still selects */
+            remaining: number;
+        };
         Response: {
             id: string;
             /** @constant */
@@ -3193,6 +3590,25 @@ export interface components {
             metadata: {
                 [key: string]: unknown;
             };
+        };
+        ResponseEvent: {
+            /** @description As the event is named, such as response.output_text.delta */
+            type: string;
+            sequence_number: number;
+            response?: components["schemas"]["Response"];
+            output_index?: number;
+            content_index?: number;
+            item_id?: string;
+            item?: {
+                [key: string]: unknown;
+            };
+            part?: {
+                [key: string]: unknown;
+            };
+            delta?: string;
+            text?: string;
+            code?: string | null;
+            message?: string;
         };
         ResponseRequest: {
             /** @description The name of an agent */
@@ -3263,6 +3679,35 @@ export interface components {
             /** @description RFC 3339 */
             timestamp: string;
         };
+        StoredDocument: {
+            id: string;
+            title: string;
+            mediaType: string;
+            bytes: number;
+            /** @enum {unknown} */
+            state: "pending" | "indexed" | "failed" | "deleting";
+            /** @description Why the document could not be indexed */
+            error?: string;
+            chunks: number;
+            /** @description SHA-256 in hex */
+            contentHash: string;
+            url?: string;
+            metadata: {
+                [key: string]: string;
+            };
+            /** @description Who may read it, everyone without lists; for callers with documents:write */
+            access?: {
+                subjects?: string[];
+                roles?: string[];
+            };
+            /** @description RFC 3339 */
+            updatedAt: string | null;
+            /**
+             * @description What the upload did; updated = metadata or access alone
+             * @enum {unknown}
+             */
+            outcome: "created" | "changed" | "updated" | "unchanged";
+        };
         StudioSaved: {
             /** @constant */
             status: "saved";
@@ -3283,6 +3728,26 @@ export interface components {
                 [key: string]: unknown;
             }[];
         };
+        /** @description An event of a task, or the error of JSON-RPC that ends the stream */
+        TaskEvent: {
+            /** @enum {unknown} */
+            type?: "task.status_update" | "task.artifact_update";
+            task_id?: string;
+            context_id?: string;
+            status?: components["schemas"]["Status"];
+            artifact?: components["schemas"]["Artifact"];
+            /** @description The artifact has more parts of one that was sent before */
+            append?: boolean;
+            last?: boolean;
+            /** @constant */
+            jsonrpc?: "2.0";
+            id?: string | number | null;
+            error?: {
+                code: number;
+                message: string;
+                data?: unknown;
+            };
+        } & (unknown | unknown | unknown);
         TaskList: {
             tasks: components["schemas"]["Task"][];
             next_page_token: string;
@@ -3315,6 +3780,36 @@ export interface components {
             cancelled: boolean;
             task_id: string;
             call_id: string;
+        };
+        ToolPin: {
+            server: string;
+            tool: string;
+            /** @enum {unknown} */
+            status: "accepted" | "blocked";
+            hash: string;
+            /** @description The tool as MCP describes it */
+            definition: {
+                [key: string]: unknown;
+            };
+            /** @description RFC 3339 */
+            pinned_at: string | null;
+            drift?: {
+                /** @description Names the definition to accept */
+                hash: string;
+                /** @description The tool as MCP describes it */
+                definition: {
+                    [key: string]: unknown;
+                };
+                /** @description RFC 3339 */
+                at: string | null;
+            };
+        };
+        ToolPinHash: {
+            /** @description drift.hash of the definition that is accepted */
+            hash: string;
+        };
+        ToolPinList: {
+            tools: components["schemas"]["ToolPin"][];
         };
         TriggerList: {
             triggers: {
@@ -3455,6 +3950,36 @@ export interface components {
                     [key: string]: unknown;
                 };
             };
+        };
+        /** @description In the format message one of task, msg, artifactUpdate and error, and nothing in the event named done; in the format response a piece of the answer */
+        V1Event: {
+            task?: {
+                id?: string;
+                contextId?: string;
+                status?: {
+                    [key: string]: unknown;
+                };
+            } & {
+                [key: string]: unknown;
+            };
+            msg?: components["schemas"]["V1Message"];
+            artifactUpdate?: {
+                taskId: string;
+                contextId?: string;
+                artifact: {
+                    [key: string]: unknown;
+                };
+                append?: boolean;
+                lastChunk?: boolean;
+            };
+            error?: components["schemas"]["Error"]["error"];
+            response?: {
+                [key: string]: unknown;
+            };
+            messageId?: string;
+            /** @description Where to resume */
+            eventId?: number;
+            done?: boolean;
         };
         V1Message: {
             messageId?: string;
@@ -4751,7 +5276,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/a2a+json": components["schemas"]["Object"];
+                    "application/a2a+json": components["schemas"]["A2APushList"];
                 };
             };
             400: components["responses"]["A2AError400"];
@@ -4789,7 +5314,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Object"];
+                "application/json": components["schemas"]["A2APush"];
             };
         };
         responses: {
@@ -4800,7 +5325,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/a2a+json": components["schemas"]["Object"];
+                    "application/a2a+json": components["schemas"]["A2APush"];
                 };
             };
             400: components["responses"]["A2AError400"];
@@ -4848,7 +5373,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/a2a+json": components["schemas"]["Object"];
+                    "application/a2a+json": components["schemas"]["A2APush"];
                 };
             };
             400: components["responses"]["A2AError400"];
@@ -4895,7 +5420,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/a2a+json": components["schemas"]["Object"];
+                    "application/a2a+json": components["schemas"]["Nothing"];
                 };
             };
             400: components["responses"]["A2AError400"];
@@ -4935,7 +5460,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Object"];
+                "application/json": components["schemas"]["A2ATaskOrder"];
             };
         };
         responses: {
@@ -5037,7 +5562,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Object"];
+                "application/json": components["schemas"]["A2ATaskOrder"];
             };
         };
         responses: {
@@ -5377,7 +5902,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Object"];
+                    "application/json": components["schemas"]["A2APushList03"];
                 };
             };
             400: components["responses"]["A2AError03400"];
@@ -5415,7 +5940,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Object"];
+                "application/json": components["schemas"]["A2APushOrder03"];
             };
         };
         responses: {
@@ -5426,7 +5951,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Object"];
+                    "application/json": components["schemas"]["A2APush03"];
                 };
             };
             400: components["responses"]["A2AError03400"];
@@ -5474,7 +5999,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Object"];
+                    "application/json": components["schemas"]["A2APush03"];
                 };
             };
             400: components["responses"]["A2AError03400"];
@@ -5559,7 +6084,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Object"];
+                "application/json": components["schemas"]["A2ATaskOrder"];
             };
         };
         responses: {
@@ -5661,7 +6186,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Object"];
+                "application/json": components["schemas"]["A2ATaskOrder"];
             };
         };
         responses: {
@@ -6642,7 +7167,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Object"];
+                "application/json": components["schemas"]["Nothing"];
             };
         };
         responses: {
@@ -6691,7 +7216,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Object"];
+                "application/json": components["schemas"]["Nothing"];
             };
         };
         responses: {
@@ -6905,7 +7430,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Object"];
+                "application/json": components["schemas"]["KeyRotation"];
             };
         };
         responses: {
@@ -7573,7 +8098,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Object"];
+                    "application/json": components["schemas"]["ToolPinList"];
                 };
             };
             400: components["responses"]["Error400"];
@@ -7608,7 +8133,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Object"];
+                "application/json": components["schemas"]["ToolPinHash"];
             };
         };
         responses: {
@@ -7620,7 +8145,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Object"];
+                    "application/json": components["schemas"]["ToolPin"];
                 };
             };
             400: components["responses"]["Error400"];
@@ -7641,11 +8166,11 @@ export interface operations {
     get_admin_apps_app_usage: {
         parameters: {
             query?: {
-                /** @description From this day on */
+                /** @description From this day or time on, such as 2026-11-01 */
                 from?: string;
-                /** @description Up to this day */
+                /** @description Up to this day or time, such as 2026-12-01; it is not included */
                 to?: string;
-                /** @description What to sum up by, names with commas between them */
+                /** @description What to sum up by, names with commas between them: agent, model, user, key, day */
                 group_by?: string;
             };
             header?: {
@@ -7790,9 +8315,9 @@ export interface operations {
                 actor?: string;
                 /** @description What is to be done */
                 action?: string;
-                /** @description From this time on */
+                /** @description From this time on, such as 2026-11-01T00:00:00Z */
                 since?: string;
-                /** @description Up to this time */
+                /** @description Up to this time, such as 2026-11-01T00:00:00Z */
                 until?: string;
                 /** @description How many to list */
                 page_size?: number;
@@ -7815,7 +8340,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Object"];
+                    "application/json": components["schemas"]["AuditPage"];
                 };
             };
             400: components["responses"]["Error400"];
@@ -7838,9 +8363,9 @@ export interface operations {
                 actor?: string;
                 /** @description What is to be done */
                 action?: string;
-                /** @description From this time on */
+                /** @description From this time on, such as 2026-11-01T00:00:00Z */
                 since?: string;
-                /** @description Up to this time */
+                /** @description Up to this time, such as 2026-11-01T00:00:00Z */
                 until?: string;
             };
             header?: {
@@ -8529,7 +9054,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Object"];
+                    "application/json": components["schemas"]["DeadRunList"];
                 };
             };
             400: components["responses"]["Error400"];
@@ -8568,7 +9093,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Object"];
+                    "application/json": components["schemas"]["Requeued"];
                 };
             };
             400: components["responses"]["Error400"];
@@ -8600,7 +9125,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Object"];
+                "application/json": components["schemas"]["DeadRunFilter"];
             };
         };
         responses: {
@@ -8612,7 +9137,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Object"];
+                    "application/json": components["schemas"]["RequeuedCount"];
                 };
             };
             400: components["responses"]["Error400"];
@@ -8714,11 +9239,11 @@ export interface operations {
                 page_size?: number;
                 /** @description Where to go on: the token of the page before */
                 page_token?: string;
-                /** @description From this day on */
+                /** @description From this day or time on, such as 2026-11-01 */
                 from?: string;
-                /** @description Up to this day */
+                /** @description Up to this day or time, such as 2026-12-01; it is not included */
                 to?: string;
-                /** @description What to sum up by, names with commas between them */
+                /** @description What to sum up by, names with commas between them: agent, model, user, key, day */
                 group_by?: string;
             };
             header?: {
@@ -9295,11 +9820,11 @@ export interface operations {
     get_billing_usage: {
         parameters: {
             query?: {
-                /** @description From this day on */
+                /** @description From this day or time on, such as 2026-11-01 */
                 from?: string;
-                /** @description Up to this day */
+                /** @description Up to this day or time, such as 2026-12-01; it is not included */
                 to?: string;
-                /** @description What to sum up by, names with commas between them */
+                /** @description What to sum up by, names with commas between them: agent, model, user, key, day */
                 group_by?: string;
             };
             header?: {
@@ -10026,7 +10551,10 @@ export interface operations {
     };
     get_openai_v1_responses_response: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Whether to answer with a stream of the events */
+                stream?: boolean;
+            };
             header?: {
                 /** @description Names the request; answers have it, chosen by the server if the request has none */
                 "X-Request-Id"?: string;
@@ -10047,6 +10575,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Response"];
+                    "text/event-stream": string;
                 };
             };
             400: components["responses"]["OpenAIError400"];
@@ -10468,7 +10997,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Object"];
+                "application/json": components["schemas"]["Nothing"];
             };
         };
         responses: {
@@ -11085,6 +11614,366 @@ export interface operations {
             401: components["responses"]["Error401"];
             403: components["responses"]["Error403"];
             404: components["responses"]["Error404"];
+            429: components["responses"]["Error429"];
+            431: components["responses"]["Error431"];
+            500: components["responses"]["Error500"];
+            503: components["responses"]["Error503"];
+            default: components["responses"]["Error"];
+        };
+    };
+    get_v1_document_stores: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the request; answers have it, chosen by the server if the request has none */
+                "X-Request-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DocumentStoreList"];
+                };
+            };
+            400: components["responses"]["Error400"];
+            401: components["responses"]["Error401"];
+            403: components["responses"]["Error403"];
+            404: components["responses"]["Error404"];
+            429: components["responses"]["Error429"];
+            431: components["responses"]["Error431"];
+            500: components["responses"]["Error500"];
+            503: components["responses"]["Error503"];
+            default: components["responses"]["Error"];
+        };
+    };
+    get_v1_document_stores_store_documents: {
+        parameters: {
+            query?: {
+                /** @description In this state alone: pending, indexed, failed or deleting */
+                state?: string;
+                /** @description With ids that begin with this text */
+                prefix?: string;
+                /** @description How many to list */
+                page_size?: number;
+                /** @description Where to go on: the token of the page before */
+                page_token?: string;
+            };
+            header?: {
+                /** @description Names the request; answers have it, chosen by the server if the request has none */
+                "X-Request-Id"?: string;
+            };
+            path: {
+                /** @description The name of a document store */
+                store: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DocumentList"];
+                };
+            };
+            400: components["responses"]["Error400"];
+            401: components["responses"]["Error401"];
+            403: components["responses"]["Error403"];
+            404: components["responses"]["Error404"];
+            429: components["responses"]["Error429"];
+            431: components["responses"]["Error431"];
+            500: components["responses"]["Error500"];
+            503: components["responses"]["Error503"];
+            default: components["responses"]["Error"];
+        };
+    };
+    get_v1_document_stores_store_documents_document: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the request; answers have it, chosen by the server if the request has none */
+                "X-Request-Id"?: string;
+            };
+            path: {
+                /** @description The name of a document store */
+                store: string;
+                /** @description The id of a document; a slash in it is encoded as %2F */
+                document: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Document"];
+                };
+            };
+            400: components["responses"]["Error400"];
+            401: components["responses"]["Error401"];
+            403: components["responses"]["Error403"];
+            404: components["responses"]["Error404"];
+            429: components["responses"]["Error429"];
+            431: components["responses"]["Error431"];
+            500: components["responses"]["Error500"];
+            503: components["responses"]["Error503"];
+            default: components["responses"]["Error"];
+        };
+    };
+    put_v1_document_stores_store_documents_document: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Under one key the request takes effect once */
+                "Idempotency-Key"?: string;
+                /** @description The change is only made if one of these ETags is current */
+                "If-Match"?: string;
+                /** @description Who may read the document: a JSON object with the lists subjects and roles; without it, every caller */
+                "X-Document-Access"?: string;
+                /** @description A JSON object of texts, which searches can filter by */
+                "X-Document-Metadata"?: string;
+                /** @description The title, in UTF-8 or as encoded words of RFC 2047 */
+                "X-Document-Title"?: string;
+                /** @description Names the request; answers have it, chosen by the server if the request has none */
+                "X-Request-Id"?: string;
+            };
+            path: {
+                /** @description The name of a document store */
+                store: string;
+                /** @description The id of a document; a slash in it is encoded as %2F */
+                document: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/octet-stream": string;
+                "multipart/form-data": string;
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StoredDocument"];
+                };
+            };
+            /** @description Accepted */
+            202: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StoredDocument"];
+                };
+            };
+            400: components["responses"]["Error400"];
+            401: components["responses"]["Error401"];
+            403: components["responses"]["Error403"];
+            404: components["responses"]["Error404"];
+            409: components["responses"]["Error409"];
+            412: components["responses"]["Error412"];
+            413: components["responses"]["Error413"];
+            422: components["responses"]["Error422"];
+            429: components["responses"]["Error429"];
+            431: components["responses"]["Error431"];
+            500: components["responses"]["Error500"];
+            503: components["responses"]["Error503"];
+            default: components["responses"]["Error"];
+        };
+    };
+    delete_v1_document_stores_store_documents_document: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Under one key the request takes effect once */
+                "Idempotency-Key"?: string;
+                /** @description The change is only made if one of these ETags is current */
+                "If-Match"?: string;
+                /** @description Names the request; answers have it, chosen by the server if the request has none */
+                "X-Request-Id"?: string;
+            };
+            path: {
+                /** @description The name of a document store */
+                store: string;
+                /** @description The id of a document; a slash in it is encoded as %2F */
+                document: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Error400"];
+            401: components["responses"]["Error401"];
+            403: components["responses"]["Error403"];
+            404: components["responses"]["Error404"];
+            409: components["responses"]["Error409"];
+            412: components["responses"]["Error412"];
+            413: components["responses"]["Error413"];
+            422: components["responses"]["Error422"];
+            429: components["responses"]["Error429"];
+            431: components["responses"]["Error431"];
+            500: components["responses"]["Error500"];
+            503: components["responses"]["Error503"];
+            default: components["responses"]["Error"];
+        };
+    };
+    get_v1_document_stores_store_documents_document_content: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the request; answers have it, chosen by the server if the request has none */
+                "X-Request-Id"?: string;
+            };
+            path: {
+                /** @description The name of a document store */
+                store: string;
+                /** @description The id of a document; a slash in it is encoded as %2F */
+                document: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Content-Disposition": components["headers"]["Content-Disposition"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                    "text/plain": string;
+                };
+            };
+            400: components["responses"]["Error400"];
+            401: components["responses"]["Error401"];
+            403: components["responses"]["Error403"];
+            404: components["responses"]["Error404"];
+            412: components["responses"]["Error412"];
+            429: components["responses"]["Error429"];
+            431: components["responses"]["Error431"];
+            500: components["responses"]["Error500"];
+            503: components["responses"]["Error503"];
+            default: components["responses"]["Error"];
+        };
+    };
+    post_v1_document_stores_store_reindex: {
+        parameters: {
+            query?: {
+                /** @description Whether the next listing of the source may remove most documents */
+                confirm?: boolean;
+            };
+            header?: {
+                /** @description Under one key the request takes effect once */
+                "Idempotency-Key"?: string;
+                /** @description Names the request; answers have it, chosen by the server if the request has none */
+                "X-Request-Id"?: string;
+            };
+            path: {
+                /** @description The name of a document store */
+                store: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DocumentStore"];
+                };
+            };
+            400: components["responses"]["Error400"];
+            401: components["responses"]["Error401"];
+            403: components["responses"]["Error403"];
+            404: components["responses"]["Error404"];
+            409: components["responses"]["Error409"];
+            413: components["responses"]["Error413"];
+            422: components["responses"]["Error422"];
+            429: components["responses"]["Error429"];
+            431: components["responses"]["Error431"];
+            500: components["responses"]["Error500"];
+            503: components["responses"]["Error503"];
+            default: components["responses"]["Error"];
+        };
+    };
+    post_v1_document_stores_store_search: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the request; answers have it, chosen by the server if the request has none */
+                "X-Request-Id"?: string;
+            };
+            path: {
+                /** @description The name of a document store */
+                store: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DocumentSearch"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DocumentSearchAnswer"];
+                };
+            };
+            400: components["responses"]["Error400"];
+            401: components["responses"]["Error401"];
+            403: components["responses"]["Error403"];
+            404: components["responses"]["Error404"];
+            413: components["responses"]["Error413"];
             429: components["responses"]["Error429"];
             431: components["responses"]["Error431"];
             500: components["responses"]["Error500"];
