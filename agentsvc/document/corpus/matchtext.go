@@ -116,9 +116,8 @@ func (s *Search) matchTextSQL(store string, query []string) (sql, argument strin
 			`'` + strings.Join(query, `' | '`) + `'`
 	}
 	scope := strings.ToUpper(hex.EncodeToString([]byte(s.tenant + "\x1f" + store)))
-	// CROSS JOIN makes SQLite read the tables in this order.
-	return columns + `chunk_words CROSS JOIN chunk c ON c.n = chunk_words.rowid CROSS JOIN document_live l` + chunkOfLive + `
-			CROSS JOIN document d ON d.tenant = l.tenant AND d.store = l.store AND d.id = l.document
-		WHERE chunk_words MATCH $8 AND c.store = $2 AND c.tenant = $1 AND c.generation = ` + generationSQL + ` AND ` + s.documentSQL() + ` LIMIT $9`,
+	// CROSS JOIN makes SQLite read the tables in this order. The scope is computed once, not for each chunk.
+	return columns + `chunk_words CROSS JOIN chunk c ON c.n = chunk_words.rowid CROSS JOIN ` + s.scopeSQL() + chunkOfLive + `
+		WHERE chunk_words MATCH $8 LIMIT $9`,
 		`scope : "` + scope + `" AND words : ("` + strings.Join(query, `" OR "`) + `")`
 }
