@@ -109,7 +109,7 @@ func (l *lab) docsOn(ctx context.Context, engine, url string, r *report) error {
 	}
 	for _, x := range all {
 		for _, mode := range modes {
-			one, err := l.searches(ctx, x, mode)
+			one, err := l.searches(ctx, s, x, mode)
 			if err != nil {
 				return fmt.Errorf("%s, %s, %s: %w", engine, x.what, mode, err)
 			}
@@ -258,52 +258,65 @@ func (l *lab) smallStores(ctx context.Context, s *stoa.Server, url string) (libr
 	return x, err
 }
 
-// duel is how long searches and bare queries took, in turn.
+// duel is how long searches and bare queries took, in blocks by turns, and what they cost.
 type duel struct {
-	ratios       series // of the medians of each round
-	search, bare []time.Duration
+	ratios, times series // of the medians and of the processor time of each round
+	search, bare  []time.Duration
 }
 
-// searches measures one connection's searches and the bare query in turn.
-func (l *lab) searches(ctx context.Context, x library, mode string) (d duel, err error) {
+// searches measures the searches of one connection and the bare queries in turn. Processor time is of the server and the
+// database, in the bare case of this program and the database.
+func (l *lab) searches(ctx context.Context, s *stoa.Server, x library, mode string) (d duel, err error) {
 	asked := x.asked[mode]
 	c, err := load.Dial(ctx, asked[0].target)
 	if err != nil {
 		return d, err
 	}
 	defer func() { _ = c.Close() }()
-	for round := range l.rounds {
-		first := len(d.search)
-		began := time.Now()
-		for i := 0; i < 5 || i < 200 && time.Since(began) < l.span/2; i++ {
-			q := asked[i%len(asked)]
-			took, err := c.Call(ctx, q.target)
-			if err != nil {
-				return d, err
-			}
-			bare := time.Now()
-			if err := x.read(ctx, q); err != nil {
-				return d, err
-			}
-			if round == 0 && i == 0 {
-				continue // the warm-up
-			}
-			d.search, d.bare = append(d.search, took.Whole), append(d.bare, time.Since(bare))
-		}
-		d.ratios = append(d.ratios, quantile(d.search[first:], 0.5)/quantile(d.bare[first:], 0.5))
+	sides := []func(question) error{
+		func(q question) error { _, err := c.Call(ctx, q.target); return err },
+		func(q question) error { return x.read(ctx, q) },
 	}
-	progress("%s, %s: %.2f ms and %.2f ms", x.what, mode, quantile(d.search, 0.5), quantile(d.bare, 0.5))
+	for _, do := range sides { // the warm-up
+		if err := do(asked[0]); err != nil {
+			return d, err
+		}
+	}
+	for round := range l.rounds {
+		var took [2][]time.Duration
+		var cost [2]cost
+		n := 0 // of each side, as many as the first side has time for
+		for _, side := range rotate([]int{0, 1}, round) {
+			m := meter{lab: l, server: pick(side == 0, s.Process, nil)}
+			before, end := m.read(), time.Now().Add(l.span/2)
+			for i := 0; i < n || n == 0 && (i < 5 || i < 500 && time.Now().Before(end)); i++ {
+				began := time.Now()
+				if err := sides[side](asked[i%len(asked)]); err != nil {
+					return d, err
+				}
+				took[side] = append(took[side], time.Since(began))
+			}
+			n = len(took[side])
+			cost[side] = m.since(before, n)
+		}
+		d.search, d.bare = append(d.search, took[0]...), append(d.bare, took[1]...)
+		d.ratios = append(d.ratios, quantile(took[0], 0.5)/quantile(took[1], 0.5))
+		if bare := cost[1].load + max(0, cost[1].postgres)*pick[time.Duration](x.postgres, 1, 0); bare > 0 {
+			d.times = append(d.times, float64(cost[0].server+max(0, cost[0].postgres)*pick[time.Duration](x.postgres, 1, 0))/float64(bare))
+		}
+	}
+	progress("%s, %s: %.2f ms and %.2f ms, processor time %s", x.what, mode, quantile(d.search, 0.5), quantile(d.bare, 0.5), d.times)
 	return d, nil
 }
 
 // row has the ratios of both quantiles; the goal is for each.
 func (d duel) row(what string) row {
-	x := atMost("DOCS", what+", c=1, p50; p99", 1.3, d.ratios)
+	x := atMost("DOCS", what+", c=1, p50; p99; processor time", 1.3, d.ratios)
 	tail := quantile(d.search, 0.99) / quantile(d.bare, 0.99)
 	if tail > 1.3 {
 		x.met = no
 	}
-	x.figure += fmt.Sprintf("; %s (p50 %s ms of %s)", number(tail), number(quantile(d.search, 0.5)), number(quantile(d.bare, 0.5)))
+	x.figure += fmt.Sprintf("; %s; %s (p50 %s ms of %s)", number(tail), d.times, number(quantile(d.search, 0.5)), number(quantile(d.bare, 0.5)))
 	return x
 }
 
