@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"stoa/bench/load"
+	"stoa/bench/proc"
 	"stoa/bench/stoa"
 )
 
@@ -37,7 +38,7 @@ type question struct {
 
 // library is a document store that is searched.
 type library struct {
-	*shelf
+	*bareStore
 	asked map[string][]question // by mode
 	what  string
 }
@@ -73,7 +74,7 @@ func (l *lab) docsOn(ctx context.Context, engine, url string, r *report) error {
 		if err != nil {
 			return err
 		}
-		filled, err := l.shelve(ctx, s, writer, store, n, i == len(sizes)-1)
+		filled, err := l.indexStore(ctx, s, writer, store, n, i == len(sizes)-1)
 		if err != nil {
 			return fmt.Errorf("%s: %w", store, err)
 		}
@@ -134,26 +135,35 @@ type filling struct {
 func (f filling) rows(engine string) []row {
 	return []row{
 		plain("DOCS", engine+": chunks indexed a second, hashing embedder (upload to searchable)", number(float64(f.share)/f.took.Seconds())),
-		plain("DOCS", engine+": µs of the server's processor time for each; PostgreSQL's", micros(series{float64(f.cost.server.Microseconds())})+"; "+
+		plain("DOCS", engine+": µs of the server's processor time for each, its helpers included; PostgreSQL's", micros(series{float64(f.cost.server.Microseconds())})+"; "+
 			pick(engine == "PostgreSQL", micros(series{float64(f.cost.postgres.Microseconds())}), "-")),
 		atMost("DOCS", fmt.Sprintf("%s: memory (RSS) after %d chunks ÷ after a tenth of them", engine, f.chunks), 1.1, series{f.memory / f.before}),
 		plain("DOCS", engine+": MB of memory (RSS) then", number(f.memory)),
 	}
 }
 
-// shelve uploads n chunks and waits until they are indexed. Weighed means that the server's memory is read.
-func (l *lab) shelve(ctx context.Context, s *stoa.Server, token, store string, n int, weighed bool) (f filling, err error) {
+// indexStore uploads n chunks and waits until they are indexed. Weighed means that the server's memory is read.
+func (l *lab) indexStore(ctx context.Context, s *stoa.Server, token, store string, n int, weighed bool) (f filling, err error) {
 	documents := n / perDocument
 	progress("%d documents are indexed", documents)
 	at := 0
 	for _, to := range []int{documents / 10, documents} {
 		m := meter{lab: l, server: s.Process}
 		began, before, had := time.Now(), m.read(), f.chunks
+		if before.server, err = proc.TreeCPU(s.PID()); err != nil { // with the processes that extract texts
+			return f, err
+		}
 		if f.chunks, err = fillStore(ctx, s, token, store, at, to, perDocument); err != nil {
 			return f, err
 		}
 		f.took = time.Since(began)
-		f.cost = m.since(before, f.chunks-had)
+		f.share = f.chunks - had
+		all, err := proc.TreeCPU(s.PID())
+		if err != nil {
+			return f, err
+		}
+		f.cost = m.since(before, f.share)
+		f.cost.server = (all - before.server) / time.Duration(max(1, f.share))
 		f.before = f.memory
 		at = to
 		if weighed {
@@ -161,7 +171,6 @@ func (l *lab) shelve(ctx context.Context, s *stoa.Server, token, store string, n
 				return f, err
 			}
 		}
-		f.share = f.chunks - had
 	}
 	return f, nil
 }
@@ -226,7 +235,7 @@ func openLibrary(ctx context.Context, s *stoa.Server, url, token, store string) 
 			}
 		}
 	}
-	x.shelf, err = openShelf(ctx, url, store)
+	x.bareStore, err = openBareStore(ctx, url, store)
 	return x, err
 }
 

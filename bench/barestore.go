@@ -15,8 +15,8 @@ import (
 	_ "modernc.org/sqlite"             // the driver "sqlite"
 )
 
-// shelf reads a document store in the database itself.
-type shelf struct {
+// bareStore reads a document store in the database itself.
+type bareStore struct {
 	db            *sql.DB
 	postgres      bool
 	tenant, store string
@@ -32,8 +32,8 @@ const (
 	bareSQLite  = `SELECT c.id, c.words FROM chunk_words JOIN chunk c ON c.n = chunk_words.rowid WHERE chunk_words MATCH $1`
 )
 
-// openShelf finds the store of that name, which only one tenant has.
-func openShelf(ctx context.Context, url, store string) (*shelf, error) {
+// openBareStore finds the store of that name, which only one tenant has.
+func openBareStore(ctx context.Context, url, store string) (*bareStore, error) {
 	path, isFile := strings.CutPrefix(url, "sqlite://")
 	driver, address := pick(isFile, "sqlite", "pgx"), pick(isFile, path, url)
 	d, err := sql.Open(driver, address)
@@ -41,37 +41,37 @@ func openShelf(ctx context.Context, url, store string) (*shelf, error) {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
 	d.SetMaxOpenConns(1)
-	sh := &shelf{db: d, postgres: !isFile, store: store}
-	err = d.QueryRowContext(ctx, `SELECT tenant FROM document_store WHERE store = $1`, store).Scan(&sh.tenant)
+	b := &bareStore{db: d, postgres: !isFile, store: store}
+	err = d.QueryRowContext(ctx, `SELECT tenant FROM document_store WHERE store = $1`, store).Scan(&b.tenant)
 	if err == nil {
-		sh.vectors, err = d.PrepareContext(ctx, bareVectors)
+		b.vectors, err = d.PrepareContext(ctx, bareVectors)
 	}
 	if err == nil {
-		sh.chunks, err = d.PrepareContext(ctx, pick(isFile, bareSQLite, barePG))
+		b.chunks, err = d.PrepareContext(ctx, pick(isFile, bareSQLite, barePG))
 	}
 	if err != nil {
 		_ = d.Close()
 		return nil, fmt.Errorf("prepare the bare queries of %s: %w", store, err)
 	}
-	return sh, nil
+	return b, nil
 }
 
-func (sh *shelf) close() { _ = sh.db.Close() }
+func (b *bareStore) close() { _ = b.db.Close() }
 
 // read reads what a search in that mode reads, and does nothing with it.
-func (sh *shelf) read(ctx context.Context, q question) error {
+func (b *bareStore) read(ctx context.Context, q question) error {
 	if q.mode != "vector" {
-		args := []any{sh.tenant, sh.store, `'` + strings.Join(q.words, `' | '`) + `'`}
-		if !sh.postgres {
-			scope := strings.ToUpper(hex.EncodeToString([]byte(sh.tenant + "\x1f" + sh.store)))
+		args := []any{b.tenant, b.store, `'` + strings.Join(q.words, `' | '`) + `'`}
+		if !b.postgres {
+			scope := strings.ToUpper(hex.EncodeToString([]byte(b.tenant + "\x1f" + b.store)))
 			args = []any{`scope : "` + scope + `" AND words : ("` + strings.Join(q.words, `" OR "`) + `")`}
 		}
-		if err := drain(ctx, sh.chunks, args...); err != nil {
+		if err := drain(ctx, b.chunks, args...); err != nil {
 			return err
 		}
 	}
 	if q.mode != "text" {
-		return drain(ctx, sh.vectors, sh.tenant, sh.store)
+		return drain(ctx, b.vectors, b.tenant, b.store)
 	}
 	return nil
 }
@@ -92,24 +92,24 @@ func drain(ctx context.Context, s *sql.Stmt, args ...any) error {
 	return rows.Err()
 }
 
-// leaf is a chunk with its vector.
-type leaf struct {
+// embeddedText is a chunk with its vector.
+type embeddedText struct {
 	document, text string
 	vector         []float32
 }
 
 // group returns the chunks of the documents of a group.
-func (sh *shelf) group(ctx context.Context, group string) (found []leaf, err error) {
-	rows, err := sh.db.QueryContext(ctx, `SELECT c.document, c.text, v.vector FROM chunk c
+func (b *bareStore) group(ctx context.Context, group string) (found []embeddedText, err error) {
+	rows, err := b.db.QueryContext(ctx, `SELECT c.document, c.text, v.vector FROM chunk c
 			JOIN chunk_vector v ON v.tenant = c.tenant AND v.store = c.store AND v.document = c.document AND v.generation = c.generation AND v.revision = c.revision AND v.ordinal = c.ordinal
 			JOIN document d ON d.tenant = c.tenant AND d.store = c.store AND d.id = c.document
-		WHERE c.tenant = $1 AND c.store = $2 AND d.metadata LIKE $3 ORDER BY c.document, c.ordinal`, sh.tenant, sh.store, `%"`+group+`"%`)
+		WHERE c.tenant = $1 AND c.store = $2 AND d.metadata LIKE $3 ORDER BY c.document, c.ordinal`, b.tenant, b.store, `%"`+group+`"%`)
 	if err != nil {
 		return nil, fmt.Errorf("read a group of documents: %w", err)
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
-		var l leaf
+		var l embeddedText
 		var raw []byte
 		if err := rows.Scan(&l.document, &l.text, &raw); err != nil {
 			return nil, fmt.Errorf("read a group of documents: %w", err)
@@ -123,14 +123,14 @@ func (sh *shelf) group(ctx context.Context, group string) (found []leaf, err err
 }
 
 // nearest returns the n chunks that are nearest to one of them, compared one by one.
-func nearest(all []leaf, to leaf, n int) []leaf {
-	dot := func(l leaf) (sum float64) {
+func nearest(all []embeddedText, to embeddedText, n int) []embeddedText {
+	dot := func(l embeddedText) (sum float64) {
 		for i := range min(len(l.vector), len(to.vector)) {
 			sum += float64(l.vector[i]) * float64(to.vector[i])
 		}
 		return sum
 	}
 	sorted := slices.Clone(all)
-	slices.SortStableFunc(sorted, func(a, b leaf) int { return cmp.Compare(dot(b), dot(a)) })
+	slices.SortStableFunc(sorted, func(a, b embeddedText) int { return cmp.Compare(dot(b), dot(a)) })
 	return sorted[:min(n, len(sorted))]
 }
