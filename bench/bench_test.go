@@ -21,7 +21,7 @@ func TestRunPrintsEveryFigure(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := out.String()
-	for _, id := range []string{"START", "P1", "P2", "P3", "P4", "P5", "P7", "P9", "QUEUE", "PICKUP", "P10", "P11", "P12", "READS", "FIRST", "SQLITE"} {
+	for _, id := range []string{"START", "P1", "P2", "P3", "P4", "P5", "P7", "P9", "QUEUE", "PICKUP", "P10", "P11", "P12", "READS", "FIRST", "SQLITE", "DOCS"} {
 		if !strings.Contains(got, "\n| "+id+" | ") {
 			t.Errorf("no row for %s", id)
 		}
@@ -41,12 +41,13 @@ func TestRunPrintsEveryFigure(t *testing.T) {
 
 func TestRunSaysWhatItCannotMeasure(t *testing.T) {
 	var out bytes.Buffer
-	args := []string{"-binary", fakeBinary(t), "-postgres", "", "-redis", "", "-rounds", "1", "-span", "200ms", "-only", "p1,P4,SQLITE"}
+	args := []string{"-binary", fakeBinary(t), "-postgres", "", "-redis", "", "-rounds", "1", "-span", "200ms", "-only", "p1,P4,SQLITE,DOCS", "-quick"}
 	if err := run(t.Context(), args, &out); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
 		"| P1 | not measured: no PostgreSQL was named", "| P4 | not measured: no PostgreSQL was named", "| SQLITE | calls/s",
+		"| DOCS | SQLite: chunks indexed a second", "| DOCS | SQLite, 10000 chunks of a tenant: hybrid search", "| DOCS | not measured: no PostgreSQL was named",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

@@ -34,6 +34,7 @@ var experiments = []experiment{
 	{[]string{"READS"}, "list, get and card against a handler that does nothing", reads},
 	{[]string{"FIRST"}, "how soon a stream sends its first event, over each transport", firstEvents},
 	{[]string{"P12"}, "the role check with many tenants against with few", roles},
+	{[]string{"DOCS"}, "documents: how fast they are indexed, searches against the bare query in the database, memory, recall", docs},
 }
 
 // measure runs the experiments that only names, or all. An experiment that fails becomes rows that say why.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -19,7 +20,6 @@ import (
 
 	pb "github.com/a2aproject/a2a-go/v2/a2apb/v1"
 	"github.com/coder/websocket"
-	"github.com/jackc/pgx/v5"
 	"google.golang.org/grpc"
 
 	"stoa/bench/model"
@@ -55,15 +55,14 @@ func fakeStoa(ctx context.Context, args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	if strings.HasPrefix(*database, "postgres") {
-		conn, err := pgx.Connect(ctx, *database)
-		if err != nil {
-			return err
-		}
-		if err := migrate(ctx, conn); err != nil {
-			return err
-		}
-		_ = conn.Close(ctx)
+	path, isFile := strings.CutPrefix(*database, "sqlite://")
+	rows, err := sql.Open(pick(isFile, "sqlite", "pgx"), pick(isFile, path, *database))
+	if err != nil {
+		return err
+	}
+	rows.SetMaxOpenConns(1)
+	if err := migrate(ctx, rows, pick(isFile, "sqlite", "postgres")); err != nil {
+		return err
 	}
 	l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", *host, *grpcPort))
 	if err != nil {
@@ -72,7 +71,7 @@ func fakeStoa(ctx context.Context, args []string) error {
 	calls := grpc.NewServer()
 	pb.RegisterA2AServiceServer(calls, fakeCalls{})
 	go func() { _ = calls.Serve(l) }()
-	return http.ListenAndServe(fmt.Sprintf("%s:%d", *host, *port), fakeSurface())
+	return http.ListenAndServe(fmt.Sprintf("%s:%d", *host, *port), fakeSurface(rows))
 }
 
 // fakeCalls answers over gRPC.
@@ -107,7 +106,7 @@ func fakeBinary(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	migrations, err := filepath.Abs("../migrations/postgres")
+	migrations, err := filepath.Abs("../migrations")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,8 +119,12 @@ func fakeBinary(t *testing.T) string {
 }
 
 // migrate makes the product's tables, as it does itself when it starts.
-func migrate(ctx context.Context, conn *pgx.Conn) error {
-	files, err := filepath.Glob(filepath.Join(os.Getenv("BENCH_TEST_MIGRATIONS"), "*.up.sql"))
+func migrate(ctx context.Context, rows *sql.DB, engine string) error {
+	var has int
+	if rows.QueryRowContext(ctx, `SELECT count(*) FROM document_store`).Scan(&has) == nil {
+		return nil
+	}
+	files, err := filepath.Glob(filepath.Join(os.Getenv("BENCH_TEST_MIGRATIONS"), engine, "*.up.sql"))
 	if err == nil && len(files) == 0 {
 		err = errors.New("there are no migrations to apply")
 	}
@@ -129,15 +132,62 @@ func migrate(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	for _, name := range files {
-		sql, err := os.ReadFile(name)
+		text, err := os.ReadFile(name)
 		if err != nil {
 			return err
 		}
-		if _, err := conn.Exec(ctx, string(sql)); err != nil {
+		if _, err := rows.ExecContext(ctx, string(text)); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// kept is the document of each store that the fake keeps, as one chunk.
+const kept = "doc-00007"
+
+// fakeDocuments answers on document stores. The rows that it keeps satisfy the product's tables.
+func fakeDocuments(mux *http.ServeMux, rows *sql.DB) {
+	var mu sync.Mutex
+	has := map[string]int{} // documents by tenant
+	add := func(ctx context.Context, store, id string) error {
+		for _, text := range []string{
+			`INSERT INTO document_store VALUES ($1, $2, 'upload', 1, 1, '', 'm', 0, '', '', 1, '', '', 0, 0) ON CONFLICT DO NOTHING`,
+			`INSERT INTO document VALUES ($1, $2, $3, '', '', 1, 'indexed', '', '', '', '', '{"group":"group-7"}', '{}', TRUE, 1, 0, 0, 0, 0)`,
+			`INSERT INTO chunk (tenant, store, document, generation, revision, ordinal, id, start_at, end_at, page, heading, sheet, line, word_count, words, text)
+				VALUES ($1, $2, $3, 1, 1, 0, 'c', 0, 1, 0, '', '', 0, 1, 'w1', 'w1')`,
+			`INSERT INTO chunk_vector SELECT tenant, store, document, generation, revision, ordinal, id, 'm', '', $4
+				FROM chunk WHERE tenant = $1 AND store = $2 AND document = $3`,
+		} {
+			args := []any{store, store, id, []byte("abcd")}
+			if _, err := rows.ExecContext(ctx, text, args[:max(strings.Count(text, "$4")*4, strings.Count(text, "$3")*3, 2)]...); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	mux.HandleFunc("PUT /v1/document-stores/{store}/documents/{id}", func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		has[r.Header.Get("Authorization")]++
+		store, id := r.PathValue("store"), r.PathValue("id")
+		if id == kept || strings.HasPrefix(store, "small") {
+			if err := add(r.Context(), store, id); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+			}
+		}
+	})
+	mux.HandleFunc("GET /v1/document-stores", func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		n := has[r.Header.Get("Authorization")]
+		fmt.Fprintf(w, `{"documentStores":[{"documents":%d,"chunks":%d}]}`, n, 20*n)
+	})
+	mux.HandleFunc("POST /v1/document-stores/{search}", func(w http.ResponseWriter, r *http.Request) {
+		var q struct{ Mode string }
+		_ = json.NewDecoder(r.Body).Decode(&q)
+		fmt.Fprintf(w, `{"results":[{"document":%q,"text":"w1"}],"mode":%q}`, kept, q.Mode)
+	})
 }
 
 // burn uses processor time.
@@ -146,7 +196,7 @@ func burn(d time.Duration) {
 	}
 }
 
-func fakeSurface() http.Handler {
+func fakeSurface(rows *sql.DB) http.Handler {
 	var mu sync.Mutex
 	loaded := map[string][]byte{} // a tenant's first call takes 8 KiB
 	admin := func(w http.ResponseWriter, r *http.Request) {
@@ -158,6 +208,7 @@ func fakeSurface() http.Handler {
 		fmt.Fprintf(w, `{"access_token":"token-of-%s"}`, r.PathValue("app"))
 	}
 	mux := http.NewServeMux()
+	fakeDocuments(mux, rows)
 	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /ready", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("POST /admin/apps", admin)

@@ -1,8 +1,8 @@
 // Command bench measures Stoa side by side with what a user could run instead, in one run on one machine, and
 // prints ratios: they travel from machine to machine where calls per second do not.
 //
-//	go run .                 every figure, about a quarter of an hour
-//	go run . -quick          shorter runs, under three minutes
+//	go run .                 every figure, about half an hour
+//	go run . -quick          shorter runs, about five minutes
 //	go run . -only P1,P2     some figures; -list names them
 //
 // Stoa is run as a process, built beforehand (-binary). PostgreSQL is named by -postgres; without one the figures that

@@ -73,12 +73,24 @@ func (l *lab) crowd(ctx context.Context, n int) (*crowded, error) {
 	return c, nil
 }
 
-// makers is how many tenants are made at a time.
+// makers is how many tenants are made at a time, and documents uploaded.
 const makers = 8
 
 // fill makes n tenants, loads each, and returns a request of the last.
 func (l *lab) fill(ctx context.Context, s *stoa.Server, n int) (last load.Target, err error) {
 	progress("%d tenants are made", n)
+	err = forEach(ctx, n, func(ctx context.Context, i int) error {
+		t, err := oneMore(ctx, s, i)
+		if i == n-1 {
+			last = t
+		}
+		return err
+	})
+	return last, err
+}
+
+// forEach runs f for each number below n, makers at a time, until one fails.
+func forEach(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	numbers := make(chan int)
@@ -86,13 +98,9 @@ func (l *lab) fill(ctx context.Context, s *stoa.Server, n int) (last load.Target
 	for range makers {
 		all.Go(func() {
 			for i := range numbers {
-				t, err := oneMore(ctx, s, i)
-				if err != nil {
+				if err := f(ctx, i); err != nil {
 					cancel(err)
 					return
-				}
-				if i == n-1 {
-					last = t
 				}
 			}
 		})
@@ -105,7 +113,7 @@ func (l *lab) fill(ctx context.Context, s *stoa.Server, n int) (last load.Target
 	}
 	close(numbers)
 	all.Wait()
-	return last, context.Cause(ctx)
+	return context.Cause(ctx)
 }
 
 // oneMore makes a tenant and loads it.

@@ -28,12 +28,18 @@ func (s *Server) Create(ctx context.Context, a App) (token string, err error) {
 	if err := s.post(ctx, "/admin/apps", a, nil); err != nil {
 		return "", fmt.Errorf("create the app %s: %w", a.Name, err)
 	}
+	return s.token(ctx, a.Name, "caller", "agents:call")
+}
+
+// token returns a new token of an app.
+func (s *Server) token(ctx context.Context, app, role, scope string) (string, error) {
 	var answer struct {
 		AccessToken string `json:"access_token"`
 	}
-	err = s.post(ctx, "/admin/apps/"+a.Name+"/tokens", map[string]string{"sub": "ana", "scope": "agents:call", "ttl": "24h"}, &answer)
+	spec := object{"sub": "ana", "roles": []string{role}, "scope": scope, "ttl": "24h"}
+	err := s.post(ctx, "/admin/apps/"+app+"/tokens", spec, &answer)
 	if err != nil {
-		return "", fmt.Errorf("make a token for %s: %w", a.Name, err)
+		return "", fmt.Errorf("make a token for %s: %w", app, err)
 	}
 	return answer.AccessToken, nil
 }
@@ -82,7 +88,8 @@ func (s *Server) read(ctx context.Context, path, bearer, body string) (string, e
 	return string(got), err
 }
 
-func (s *Server) exchange(ctx context.Context, method, path, bearer string, body []byte) ([]byte, error) {
+// exchange sends body, as JSON unless one of the headers, names and values in turn, says what it is.
+func (s *Server) exchange(ctx context.Context, method, path, bearer string, body []byte, headers ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, s.URL+path, bytes.NewReader(body))
@@ -91,6 +98,9 @@ func (s *Server) exchange(ctx context.Context, method, path, bearer string, body
 	}
 	req.Header.Set("Authorization", "Bearer "+bearer)
 	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("send: %w", err)
