@@ -4,9 +4,6 @@ import (
 	"context"
 	"log/slog"
 
-	"stoa/agentsvc"
-	"stoa/agentsvc/config"
-	"stoa/agentsvc/embedder"
 	"stoa/agentsvc/task"
 	"stoa/billing"
 	"stoa/billing/budget"
@@ -69,34 +66,4 @@ func billingFacts(x task.Observation) usage.RunFacts {
 	return usage.RunFacts{
 		Task: x.Run.Task, Turn: x.Run.Turn, Epoch: x.Run.Epoch, Agent: x.Run.Agent, Owner: x.Run.Owner, Events: x.Events, RunTime: x.Worked, TurnEnded: x.Ended,
 	}
-}
-
-// meteredEmbedder is an embedder whose texts are counted as usage.
-type meteredEmbedder struct {
-	embedder.Embedder
-	metering
-	provider string
-	model    string
-}
-
-// meterEmbedder returns e with its texts counted, or e itself if nothing is counted.
-func (met metering) meterEmbedder(cfg *config.Embedder, e embedder.Embedder) embedder.Embedder {
-	if met.meter == nil {
-		return e
-	}
-	return meteredEmbedder{e, met, cfg.Provider, cfg.Model}
-}
-
-// Embed implements [embedder.Embedder]. The vectors are returned even if the usage cannot be written, which is logged.
-func (e meteredEmbedder) Embed(ctx context.Context, payer agentsvc.Payer, p embedder.Purpose, texts []string) ([][]float32, error) {
-	vectors, err := e.Embedder.Embed(ctx, payer, p, texts)
-	if err != nil || len(texts) == 0 {
-		return vectors, err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
-	defer cancel()
-	if err := e.meter.RecordEmbeddings(ctx, payer.Agent, payer.Owner, e.provider, e.model, len(texts)); err != nil {
-		e.log.Warn("the usage of an embedder could not be recorded", "error", err)
-	}
-	return vectors, nil
 }
