@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -13,8 +14,10 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/document"
 	"stoa/agentsvc/document/corpus"
+	"stoa/agentsvc/document/extract"
 	"stoa/agentsvc/document/indexing"
 	"stoa/agentsvc/runtime"
+	"stoa/agentsvc/sandbox"
 	"stoa/billing"
 	"stoa/billing/budget"
 	"stoa/billing/calendar"
@@ -51,6 +54,20 @@ func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.log.String()
+}
+
+// newDocumentReader returns a reader whose helpers are this test's binary.
+func newDocumentReader(t *testing.T) *extract.Reader {
+	t.Helper()
+	helper, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := extract.NewReader(helper, sandbox.NewHost(helper, sandbox.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // startIndexerOf starts an indexer of the only app of a database, which ends with the test.
@@ -92,7 +109,9 @@ func TestEmbedderBudget(t *testing.T) {
 		}
 		log := &lockedBuffer{}
 		cfg := mustParse(t, embedderBudgetSource, config.Options{})
-		a := newAppWith(t, d, cfg, runtime.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.NewTextHandler(log, nil)), func(h *runtime.Dependencies) { h.Billing = books })
+		a := newAppWith(t, d, cfg, runtime.Tenant{ID: "acme", Name: "acme", Revision: 1}, slog.New(slog.NewTextHandler(log, nil)), func(h *runtime.Dependencies) {
+			h.Billing, h.DocumentReader = books, newDocumentReader(t)
+		})
 		startIndexerOf(t, d, a)
 		rows := a.Documents().Rows
 		text := "The warranty lasts two years from the day of purchase."
@@ -134,7 +153,7 @@ func TestEmbedderBudget(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		waitUntil(t, func() bool { return status().Pending == 0 })
+		waitUntil(t, func() bool { return status().Pending == 0 && status().Error == "" }) // the pass ends after the document
 		if s := status(); s.Chunks != 1 || s.Failed != 0 || s.Error != "" {
 			t.Errorf("%+v", s)
 		}
