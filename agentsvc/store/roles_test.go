@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/store"
 	"stoa/tenancy/db"
 )
@@ -32,7 +33,7 @@ func TestRoles(t *testing.T) {
 			{"too long", true, []string{long, long}, []string{long}},
 		} {
 			run := newRun("dead")
-			run.IsNewContext, run.Roles = c.fresh, c.roles
+			run.Context, run.IsNewContext, run.Roles = agentsvc.ContextID(c.name), c.fresh, c.roles
 			run = createTask(t, s, run)
 			if _, err := q.RescueRuns(t.Context(), time.Minute); err != nil {
 				t.Fatal(err)
