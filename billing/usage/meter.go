@@ -141,13 +141,3 @@ func (m *Meter) PriceCall(u agentsvc.Usage) price.Price {
 		Kind: amount.ModelCall, At: u.StartedAt, Provider: u.Provider, Model: u.Model, Quantities: callQuantities(u).ClampToLimits(),
 	}).ClampToLimits()
 }
-
-// writeRow prices and writes one row that belongs to no transaction of the log.
-func (m *Meter) writeRow(ctx context.Context, row Row) error {
-	rows := []Row{row}
-	m.priceRows(m.chargeCurrency(), rows)
-	if err := m.service.writeUsage(ctx, m.tenant, rows); err != nil {
-		return fmt.Errorf("write usage %s: %w", row.Key, err)
-	}
-	return nil
-}
