@@ -7,7 +7,9 @@ type RunScope struct {
 	// Session is the session of the turn. Its owner is the caller on whose behalf tools act. The zero value means that
 	// there is none.
 	Session SessionKey
-	Lease   LeaseCheck
+	// Roles are those of the owner when the turn was accepted. They decide which documents tools read for the owner.
+	Roles []string
+	Lease LeaseCheck
 	// Usage records what model calls use, and identifies the run for budgets; nil: nothing is recorded.
 	Usage *UsageRecorder
 	// Findings records what guardrails find; nil: nothing is recorded.

@@ -161,7 +161,9 @@ func TestRestore(t *testing.T) {
 		h.options.Checkpoints = runner.CheckpointPolicy{Enabled: true, AfterTools: true}
 		h.resetRunner()
 		h.startWorking(t)
-		failed, _ := h.submitAndDrain(t, newSubmission("go"))
+		sub := newSubmission("go")
+		sub.Roles = []string{"finance"}
+		failed, _ := h.submitAndDrain(t, sub)
 		checkpoints, err := h.Checkpoints.List(t.Context(), anaVisibility, failed.ID)
 		if err != nil || len(checkpoints) != 3 {
 			t.Fatalf("kept %v (%v)", checkpoints, err)
@@ -180,6 +182,9 @@ func TestRestore(t *testing.T) {
 			got, err := h.Checkpoints.Restore(t.Context(), anaVisibility, failed.ID, checkpoints[i].Seq, audit.Actor{Name: "op"}, nil)
 			if err != nil || got.ID == failed.ID || got.Status.State != agentsvc.Submitted || got.Context != failed.Context || got.Owner != failed.Owner {
 				t.Fatalf("restored %+v (%v)", got, err)
+			}
+			if roles, err := h.st.Runs.LoadRoles(t.Context(), got.ID); err != nil || len(roles) != 1 || roles[0] != "finance" {
+				t.Errorf("from %d: the roles are %v, %v", i, roles, err)
 			}
 			end := h.waitUntilSettled(t, got.ID)
 			if end.Status.State != c.state || !strings.Contains(end.Status.Message.Text(), c.says) {

@@ -102,7 +102,7 @@ func (r *Runner) Run(ctx context.Context, run store.Run, lease agentsvc.LeaseChe
 	}
 	t := &execution{Runner: r, recorder: rec, run: &run, memory: memory, began: time.Now(), usage: usageReport{observer: r.usageObserver}}
 	scope := agentsvc.RunScope{
-		Session: agentsvc.SessionKey{Owner: run.Owner, Context: run.Context}, Lease: lease, Findings: t.turn.findings.addFinding, Sources: t.turn.sources.numberSources,
+		Session: agentsvc.SessionKey{Owner: run.Owner, Context: run.Context}, Roles: run.Roles, Lease: lease, Findings: t.turn.findings.addFinding, Sources: t.turn.sources.numberSources,
 		Usage: &agentsvc.UsageRecorder{Task: run.Task, Epoch: run.Epoch, Agent: run.Agent, Owner: run.Owner, Record: t.usage.tracker.addUsage},
 	}
 	// Usage is reported even where the lease is lost: tokens that were spent are billed.

@@ -14,6 +14,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/document/extract"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/sandbox"
@@ -24,6 +25,7 @@ import (
 
 func TestMain(m *testing.M) {
 	sandbox.RunHelper(os.Getenv(sandbox.HelperVariable)) // the programs that these tests run start as this binary
+	extract.RunHelper(os.Getenv(extract.HelperVariable))
 	os.Exit(m.Run())
 }
 

@@ -128,9 +128,10 @@ func (q *RunQueue) ClaimRuns(ctx context.Context, worker string, shares []Share)
 				args = append(args, s.MaxRunning)
 			}
 			b.Query(func(r db.Row) error {
-				run := Run{Lease: Lease{Worker: worker}}
+				run, roles := Run{Lease: Lease{Worker: worker}}, ""
 				err := r.Scan((*string)(&run.Tenant), (*string)(&run.Task), &run.Turn, &run.Revision, &run.Attempts, &run.FirstSeq,
-					&run.WasInterrupted, &run.Rescues, &run.Reservation, &run.Trace)
+					&run.WasInterrupted, &run.Rescues, &run.Reservation, &run.Trace, &roles)
+				run.Roles = decodeRoles(roles)
 				runs = append(runs, run)
 				return err
 			}, claimRunsSQL(q.h.Engine(), s), args...)
@@ -192,7 +193,7 @@ func claimRunsSQL(e db.Engine, s Share) string {
 	return `WITH due AS MATERIALIZED (SELECT tenant, task, turn FROM run WHERE ` + which + ` AND available_at <= stoa_now()
 			ORDER BY ` + order + ` LIMIT ` + limit + skip + `)
 		UPDATE run SET state = 'running', worker = $1, attempts = attempts + 1, postponed = FALSE WHERE (tenant, task, turn) IN (SELECT tenant, task, turn FROM due)
-		RETURNING tenant, task, turn, revision, attempts, first_seq, cut_off, rescues, reserved, trace`
+		RETURNING tenant, task, turn, revision, attempts, first_seq, cut_off, rescues, reserved, trace, roles`
 }
 
 // lockApp adds to b that no other transaction counts and adds executing runs of the tenant until b commits: a limit

@@ -138,7 +138,7 @@ var (
 	taskInsert = db.NewInsertTarget("task", `tenant TEXT, id TEXT, agent TEXT, context_id TEXT, owner_iss TEXT, owner_sub TEXT, state TEXT,
 		epoch BIGINT, seq BIGINT, status_seq BIGINT, turn BIGINT, created_at BIGINT, updated_at BIGINT, opens_context = TRUE`, "")
 	runInsert = db.NewInsertTarget("run", `tenant TEXT, task TEXT, turn BIGINT, state TEXT, attempts BIGINT, revision BIGINT, first_seq BIGINT, worker TEXT,
-		priority BIGINT, trace TEXT, available_at = stoa_now(), last_error = '', created_at = stoa_now()`, "")
+		priority BIGINT, trace TEXT, roles TEXT, available_at = stoa_now(), last_error = '', created_at = stoa_now()`, "")
 	eventInsert = db.NewInsertTarget("event", `tenant TEXT, task TEXT, seq BIGINT, at BIGINT, kind TEXT, body TEXT`, "")
 	sentInsert  = db.NewInsertTarget("sent", `tenant TEXT, owner_iss TEXT, owner_sub TEXT, agent TEXT, context_id TEXT, message_id TEXT, variant TEXT, hash TEXT,
 		task TEXT`, "")
@@ -153,6 +153,7 @@ func (t *tenantRows) insertTask(b *db.Batch, turn NewTurn) error {
 	})
 	b.InsertRows(runInsert, []any{
 		t.tenant, string(turn.Task), turn.Turn, string(turn.initialState()), turn.Attempts, turn.Revision, turn.FirstSeq, turn.Worker, int64(turn.Priority), turn.Trace,
+		encodeRoles(turn.Roles),
 	})
 	rows, err := eventRows(t.tenant, turn.Task, turn.Events)
 	b.InsertRows(eventInsert, rows...)

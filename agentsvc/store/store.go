@@ -144,6 +144,8 @@ type Run struct {
 	// Reservation is the note of what the turn reserved from the tenant's limits, for the code that settles it; "" =
 	// nothing.
 	Reservation string
+	// Roles are the caller's when the turn was accepted.
+	Roles []string
 	Lease
 }
 

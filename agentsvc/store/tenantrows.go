@@ -58,13 +58,13 @@ func (t *tenantRows) hasReached(id agentsvc.TaskID, g precondition) (there bool,
 
 // insertRun adds a turn's run with its reservation and receivers to b, under g, and its entry in the session's queue.
 func (t *tenantRows) insertRun(b *db.Batch, turn NewTurn, g *precondition) {
-	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at, session, priority, trace)
+	b.Exec(nil, `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, last_error, created_at, session, priority, trace, roles)
 		SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS BIGINT), CAST($4 AS TEXT), CAST($5 AS BIGINT), CAST($6 AS BIGINT), CAST($7 AS BIGINT),
 			CAST($8 AS TEXT), stoa_now(), '', stoa_now(), CAST($11 AS TEXT), CAST($12 AS BIGINT),
-			CAST($13 AS TEXT)
+			CAST($13 AS TEXT), CAST($14 AS TEXT)
 		WHERE EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $9 AND seq = $10)`,
 		t.tenant, string(turn.Task), turn.Turn, string(turn.initialState()), turn.Attempts, turn.Revision, turn.FirstSeq, turn.Worker, g.epoch, g.seq, turn.queueID(),
-		int64(turn.Priority), turn.Trace)
+		int64(turn.Priority), turn.Trace, encodeRoles(turn.Roles))
 	t.recordReservation(b, turn.Run)
 	t.insertReceivers(b, turn)
 	t.enqueueRun(b, turn)

@@ -34,7 +34,7 @@ func (req *Request) AdmitMessage(ctx context.Context, agent string, m agentsvc.M
 	if err := req.AuthorizeAgent(ctx, action, agent); err != nil {
 		return task.Submission{}, err
 	}
-	sub := task.Submission{Agent: agent, Owner: req.Principal.Owner(), Message: m, Decisions: decisions}
+	sub := task.Submission{Agent: agent, Owner: req.Principal.Owner(), Roles: req.Principal.Roles, Message: m, Decisions: decisions}
 	// A decision or a credential continues a turn that was counted when it began.
 	if wrong != nil || len(decisions) > 0 {
 		return sub, wrong

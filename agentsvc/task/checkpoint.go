@@ -75,7 +75,11 @@ type restoration struct {
 
 // plan implements turnSource.
 func (r *restoration) plan(ctx context.Context, where placement) (turnPlan, error) {
-	o := opening{priority: store.PriorityNormal, trace: trail.TraceParent(ctx), reservation: r.reservation}
+	roles, err := r.turns.store.Runs.LoadRoles(ctx, r.old.ID)
+	if err != nil {
+		return turnPlan{}, err
+	}
+	o := opening{priority: store.PriorityNormal, trace: trail.TraceParent(ctx), reservation: r.reservation, roles: roles}
 	turn := r.turns.newTask(o, where, r.old.Agent, r.old.Owner, r.old.Context)
 	setFirstEvents(&turn, copyTurnFacts(r.facts, map[string]any{"task_id": string(r.old.ID), "checkpoint": r.checkpoint}))
 	turn.AuditEntries = []audit.Entry{{Actor: r.by, Action: "checkpoint.restore", Detail: map[string]any{

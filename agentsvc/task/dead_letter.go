@@ -148,8 +148,12 @@ func (l *DeadLetters) requeueRun(ctx context.Context, memory *capacity.Reservati
 	if err != nil {
 		return "", err
 	}
+	roles, err := st.Runs.LoadRoles(ctx, d.ID.Task)
+	if err != nil {
+		return "", err
+	}
 	f := turnFactory{tenant: d.Tenant, revision: revision, notifications: func(string) []string { return reported }}
-	turn := f.newTask(opening{priority: store.PriorityNormal, trace: trail.TraceParent(ctx)}, placement{}, old.Agent, old.Owner, old.Context)
+	turn := f.newTask(opening{priority: store.PriorityNormal, trace: trail.TraceParent(ctx), roles: roles}, placement{}, old.Agent, old.Owner, old.Context)
 	setFirstEvents(&turn, copyTurnFacts(journal, map[string]any{"task_id": string(d.ID.Task)}))
 	turn.AuditEntries = []audit.Entry{{
 		Actor: by, Action: "queue.requeue", Detail: map[string]any{"run": d.ID.String(), "agent": d.Agent, "task": string(turn.Task)},

@@ -105,7 +105,12 @@ func (d *decisionSource) planDecisions(ctx context.Context, where placement) (tu
 	if err != nil {
 		return turnPlan{}, err
 	}
-	return d.decisions.turns.newDecisionPlan(opening{priority: d.priority, trace: trail.TraceParent(ctx)}, where, t, r), nil
+	// The turn goes on for its caller, who may be another user than the one who decides.
+	roles, err := d.decisions.turns.store.Runs.LoadRoles(ctx, t.ID)
+	if err != nil {
+		return turnPlan{}, err
+	}
+	return d.decisions.turns.newDecisionPlan(opening{priority: d.priority, trace: trail.TraceParent(ctx), roles: roles}, where, t, r), nil
 }
 
 // resolveConflict implements turnSource. A run whose session is occupied waits behind the others.

@@ -105,7 +105,7 @@ func (e *approvalExpiry) resumeWithinBudget(ctx context.Context, run store.Run, 
 		}})
 	}
 	appendStatus(&r, t, agentsvc.Status{State: agentsvc.Working})
-	acc, err := e.turns.commit(ctx, e.turns.newDecisionPlan(opening{priority: store.PriorityNormal, trace: run.Trace}, placement{}, t, r))
+	acc, err := e.turns.commit(ctx, e.turns.newDecisionPlan(opening{priority: store.PriorityNormal, trace: run.Trace, roles: run.Roles}, placement{}, t, r))
 	if err != nil {
 		return err // the task changed meanwhile, or the run is tried again
 	}

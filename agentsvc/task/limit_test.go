@@ -141,7 +141,9 @@ func TestRequeue(t *testing.T) {
 		})
 		p.startClaiming(t)
 		letters := task.NewDeadLetters(d, p.hub, p.pool.WakeClaimers, task.DeadOptions{})
-		opened, _ := submitAndDrain(t, p, newSubmission("hi"))
+		sub := newSubmission("hi")
+		sub.Roles = []string{"finance"}
+		opened, _ := submitAndDrain(t, p, sub)
 		dead, total, err := letters.List(t.Context(), deadletter.Filter{Limit: 10})
 		if err != nil || total != 1 || dead[0].ID.Task != opened.ID || dead[0].Error != "no luck" {
 			t.Fatalf("%d dead letters: %+v (%v)", total, dead, err)
@@ -152,6 +154,9 @@ func TestRequeue(t *testing.T) {
 		}
 		if _, _, err := letters.Requeue(t.Context(), nil, audit.Actor{Name: "op"}, dead[0].ID); !errors.Is(err, agentsvc.ErrNotFound) {
 			t.Errorf("again: %v", err)
+		}
+		if roles, err := p.st.Runs.LoadRoles(t.Context(), next); err != nil || len(roles) != 1 || roles[0] != "finance" {
+			t.Errorf("the roles are %v, %v", roles, err)
 		}
 		if n := countAuditEntries(t, d, "queue.requeue"); n != 1 {
 			t.Errorf("%d entries on the audit trail, want 1", n)

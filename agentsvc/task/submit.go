@@ -26,6 +26,8 @@ type Submission struct {
 	// Agent is the one that the request addresses, Owner the authenticated user; neither is taken from the message.
 	Agent string
 	Owner agentsvc.Owner
+	// Roles are those of the user. The turn keeps them, so that its agents read the documents that are for them.
+	Roles []string
 	// Message.Task names the task that the message continues, if any. A Message.ID that the client chose makes a
 	// repeated send harmless: it finds the task of the first one.
 	Message agentsvc.Message

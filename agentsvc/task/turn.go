@@ -29,6 +29,7 @@ type opening struct {
 	trace       string             // W3C traceparent of the requesting span; "" = not traced
 	reservation *Reservation       // nil = nothing was reserved
 	receiver    *receiver.Receiver // nil = none
+	roles       []string           // of the caller; those of the turn before for decisions and copied turns
 }
 
 // newOpening returns the opening of a message's turn. A message without an id gets one.
@@ -38,7 +39,7 @@ func (sub Submission) newOpening(ctx context.Context) opening {
 	if m.ID == "" {
 		m.ID = agentsvc.MessageID(agentsvc.NewID())
 	}
-	return opening{message: m, newContext: sub.NewContext, priority: sub.priority(), trace: trail.TraceParent(ctx), reservation: sub.Reservation, receiver: sub.Receiver}
+	return opening{message: m, newContext: sub.NewContext, priority: sub.priority(), trace: trail.TraceParent(ctx), reservation: sub.Reservation, receiver: sub.Receiver, roles: sub.Roles}
 }
 
 // priority returns the priority of the turn's run.
@@ -56,7 +57,7 @@ func (sub Submission) priority() store.Priority {
 func (f turnFactory) newTurn(o opening, where placement) store.NewTurn {
 	turn := store.NewTurn{
 		Run: store.Run{
-			Tenant: f.tenant, Revision: f.revision, Message: o.message, Trace: o.trace, Lease: store.Lease{Worker: where.worker},
+			Tenant: f.tenant, Revision: f.revision, Message: o.message, Trace: o.trace, Roles: o.roles, Lease: store.Lease{Worker: where.worker},
 		},
 		Priority: o.priority, MaxRunning: f.maxConcurrent, Receiver: o.receiver,
 		// A run with a slot must begin now or not at all; one without may wait behind others of its session.

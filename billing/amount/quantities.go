@@ -17,7 +17,7 @@ const (
 	ToolCall Kind = "tool"
 	// Run has run_seconds, and runs in the row of the attempt that ended the turn.
 	Run Kind = "run"
-	// Embedding has embeddings.
+	// Embedding has embeddings and EmbeddingTokens.
 	Embedding Kind = "embedding"
 	// Storage has stored_bytes: one row for a UTC day.
 	Storage Kind = "storage"
@@ -37,12 +37,15 @@ type Quantities struct {
 	Runs             int64
 	RunTime          time.Duration
 	// Embeddings counts texts.
-	Embeddings  int64
-	StoredBytes int64
+	Embeddings int64
+	// EmbeddingTokens are the tokens of these texts, as Stoa counts them. Budgets count them; they have no price, since texts
+	// have one.
+	EmbeddingTokens int64
+	StoredBytes     int64
 }
 
 // Tokens returns what a budget in tokens counts.
-func (q Quantities) Tokens() int64 { return Add(q.InputTokens, q.OutputTokens) }
+func (q Quantities) Tokens() int64 { return Add(Add(q.InputTokens, q.OutputTokens), q.EmbeddingTokens) }
 
 // Add returns the sums of two sets of quantities, each limited as by Add.
 func (q Quantities) Add(p Quantities) Quantities {
@@ -51,7 +54,7 @@ func (q Quantities) Add(p Quantities) Quantities {
 		CacheReadTokens: Add(q.CacheReadTokens, p.CacheReadTokens), CacheWriteTokens: Add(q.CacheWriteTokens, p.CacheWriteTokens),
 		ReasoningTokens: Add(q.ReasoningTokens, p.ReasoningTokens), ModelCalls: Add(q.ModelCalls, p.ModelCalls),
 		ToolCalls: Add(q.ToolCalls, p.ToolCalls), Runs: Add(q.Runs, p.Runs), RunTime: time.Duration(Add(int64(q.RunTime), int64(p.RunTime))),
-		Embeddings: Add(q.Embeddings, p.Embeddings), StoredBytes: Add(q.StoredBytes, p.StoredBytes),
+		Embeddings: Add(q.Embeddings, p.Embeddings), EmbeddingTokens: Add(q.EmbeddingTokens, p.EmbeddingTokens), StoredBytes: Add(q.StoredBytes, p.StoredBytes),
 	}
 }
 
@@ -72,6 +75,7 @@ const (
 func (q Quantities) ClampToLimits() Quantities {
 	for _, n := range []*int64{
 		&q.InputTokens, &q.OutputTokens, &q.CacheReadTokens, &q.CacheWriteTokens, &q.ReasoningTokens, &q.ModelCalls, &q.ToolCalls, &q.Runs, &q.Embeddings,
+		&q.EmbeddingTokens,
 	} {
 		*n = min(max(0, *n), MaxTokens)
 	}

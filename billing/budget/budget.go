@@ -85,11 +85,11 @@ type Unit string
 
 // The units.
 const (
-	// InTokens counts input and output tokens, as [amount.Quantities.Tokens] does.
+	// InTokens counts input and output tokens of models and the tokens that embedders get, as [amount.Quantities.Tokens] does.
 	InTokens Unit = "tokens"
-	// InCalls counts model calls.
+	// InCalls counts model calls, without those of embedders.
 	InCalls Unit = "calls"
-	// InMoney counts the charges of model calls, in nano-units of the budget's currency. The platform's own cost does
+	// InMoney counts the charges of calls of models and embedders, in nano-units of the budget's currency. The platform's own cost does
 	// not count.
 	InMoney Unit = "money"
 )

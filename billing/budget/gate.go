@@ -42,11 +42,12 @@ func (g *Gate) HasBudgets() bool {
 // applicableBudgets returns the budgets that apply to a call, and apart from them the foreign ones: those whose scope
 // covers the call but that count nothing of it, because they are in money of another currency. The list is sorted by
 // app ("" is the platform) and id: all transactions lock balances in this order, which rules out deadlocks.
-func (g *Gate) applicableBudgets(currency, agent string, owner agentsvc.Owner, provider, model string) (list, foreign []Budget) {
+func (g *Gate) applicableBudgets(currency string, request Request) (list, foreign []Budget) {
 	for _, app := range []db.ID{"", g.tenant} {
 		for _, b := range g.service.budgets.budgetsOf(app) {
 			switch {
-			case !b.Scope.coversCall(agent, owner, provider, model):
+			case !b.Scope.coversCall(request.Agent, request.Owner, request.Provider, request.Model):
+			case b.Unit == InCalls && request.Texts > 0: // it counts calls of models that answer
 			case b.Unit == InMoney && b.Currency != currency:
 				foreign = append(foreign, b)
 			default:
@@ -80,7 +81,7 @@ func (g *Gate) CheckBudget(ctx context.Context, agent string, owner agentsvc.Own
 		return nil
 	}
 	currency := g.chargeCurrency()
-	list, foreign := g.applicableBudgets(currency, agent, owner, "", "")
+	list, foreign := g.applicableBudgets(currency, Request{Agent: agent, Owner: owner})
 	// late selects the budgets that cannot be judged before the model is known, or that do not reject: soft ones, those
 	// that pause the task instead, and those of a model or, while the agent is unknown, of an agent.
 	late := func(b Budget) bool {

@@ -142,15 +142,15 @@ func sumBudgetUsage(ctx context.Context, tx *db.Tx, b Budget, app db.ID, since t
 	}
 	err = tx.Query(ctx, func(row db.Row) error {
 		u := usage.Row{Usage: price.Usage{Kind: amount.ModelCall}}
-		if err := row.Scan(&u.Provider, &u.Model, &u.Currency, &u.InputTokens, &u.OutputTokens, &u.ModelCalls, (*int64)(&u.Charge)); err != nil {
+		if err := row.Scan(&u.Provider, &u.Model, &u.Currency, &u.InputTokens, &u.OutputTokens, &u.ModelCalls, &u.EmbeddingTokens, (*int64)(&u.Charge)); err != nil {
 			return err
 		}
 		if b.Scope.coversModel(u.Provider, u.Model) {
 			total = amount.Add(total, b.usageAmount(u))
 		}
 		return nil
-	}, `SELECT provider, model, currency, `+amount.SumsSQL("input_tokens", "output_tokens", "model_calls", "charge")+`
-		FROM usage WHERE `+where+`at >= $2 AND at < $3 AND kind = 'model' AND (CAST($4 AS TEXT) = '' OR agent = $4)
+	}, `SELECT provider, model, currency, `+amount.SumsSQL("input_tokens", "output_tokens", "model_calls", "embedding_tokens", "charge")+`
+		FROM usage WHERE `+where+`at >= $2 AND at < $3 AND kind IN ('model', 'embedding') AND (CAST($4 AS TEXT) = '' OR agent = $4)
 			AND (CAST($5 AS TEXT) = '' OR key_id = $5) AND (CAST($6 AS TEXT) = '' OR owner_sub = $6)
 			AND NOT EXISTS (SELECT 1 FROM reservation_line l WHERE l.tenant = usage.tenant AND l.call = usage.key AND l.owner = $7 AND l.budget = $8)
 		GROUP BY provider, model, currency`, args...)

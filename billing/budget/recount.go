@@ -37,7 +37,7 @@ func (s *Service) recountRows(ctx context.Context, app db.ID, rows []usage.Row) 
 		for _, b := range s.budgets.budgetsOf(of) {
 			windows := map[int64]bool{}
 			for _, u := range rows {
-				if u.Kind != amount.ModelCall || !b.Scope.coversCall(u.Agent, u.Owner, u.Provider, u.Model) {
+				if u.Kind != amount.ModelCall && u.Kind != amount.Embedding || !b.Scope.coversCall(u.Agent, u.Owner, u.Provider, u.Model) {
 					continue
 				}
 				since, _ := b.Window.Bounds(u.At, b.location)
@@ -55,7 +55,7 @@ func (s *Service) recountRows(ctx context.Context, app db.ID, rows []usage.Row) 
 // RecordUnreserved counts the usage of a call that began without a reservation in the budgets that apply to it now. It
 // writes the usage row; the transaction of the task's log may write the same row, by the same key, which counts once.
 func (g *Gate) RecordUnreserved(ctx context.Context, m *usage.Meter, request Request, used agentsvc.Usage) error {
-	if list, _ := g.applicableBudgets(g.chargeCurrency(), request.Agent, request.Owner, request.Provider, request.Model); len(list) == 0 {
+	if list, _ := g.applicableBudgets(g.chargeCurrency(), request); len(list) == 0 {
 		return nil
 	}
 	if err := m.WriteUsage(ctx, request.runFacts(used)); err != nil {
@@ -68,7 +68,7 @@ func (g *Gate) RecordUnreserved(ctx context.Context, m *usage.Meter, request Req
 // the window.
 func (g *Gate) recountUnreserved(ctx context.Context, request Request, reserved []reservationLine, began time.Time) error {
 	var errs []error
-	list, _ := g.applicableBudgets(g.chargeCurrency(), request.Agent, request.Owner, request.Provider, request.Model)
+	list, _ := g.applicableBudgets(g.chargeCurrency(), request)
 next:
 	for _, b := range list {
 		for _, l := range reserved {
@@ -83,7 +83,13 @@ next:
 	return errors.Join(errs...)
 }
 
-// runFacts returns the call as the facts of a run with one usage event, which the [usage.Meter] turns into its row.
+// runFacts returns the call as the facts of a run with one usage event, or as those of an embedding, which the
+// [usage.Meter] turns into its row.
 func (r Request) runFacts(used agentsvc.Usage) usage.RunFacts {
+	if r.Texts > 0 {
+		return usage.RunFacts{Agent: r.Agent, Owner: r.Owner, Embedding: &usage.Embedding{
+			Call: used.Call, StartedAt: used.StartedAt, Provider: used.Provider, Model: used.Model, Texts: r.Texts, Tokens: used.InputTokens,
+		}}
+	}
 	return usage.RunFacts{Task: r.Task, Epoch: r.Epoch, Agent: r.Agent, Owner: r.Owner, Events: []agentsvc.Event{{Task: r.Task, Usage: &used}}}
 }

@@ -12,7 +12,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Request describes a model call that is about to be made.
+// Request describes a call of a model or an embedder that is about to be made.
 type Request struct {
 	// Call is the id of the call. It is the key of the reservation and of the usage row, so both are written at most
 	// once.
@@ -29,6 +29,10 @@ type Request struct {
 	Input     int64
 	Output    int64
 	MinOutput int64
+	// Texts is the number of texts that an embedder turns into vectors, with Input tokens together; 0 for a call of a model.
+	Texts int64
+	// IsLocal means that the embedder runs in Stoa: it needs no price under a budget in money.
+	IsLocal bool
 }
 
 // Reservation is what a call has reserved in every budget that applies to it. Exactly one of [Reservation.SettleUsage]
@@ -67,7 +71,7 @@ func (g *Gate) ReserveBudget(ctx context.Context, request Request) (*Reservation
 		return nil, nil //nolint:nilnil // there is nothing to settle
 	}
 	currency := g.chargeCurrency()
-	budgets, foreign := g.applicableBudgets(currency, request.Agent, request.Owner, request.Provider, request.Model)
+	budgets, foreign := g.applicableBudgets(currency, request)
 	if err := g.checkForeignBudgets(currency, budgets, foreign); err != nil {
 		return nil, err
 	}
@@ -128,6 +132,15 @@ func (g *Gate) costBounds(budgets []Budget, request Request, at time.Time) ([]co
 			x.amountFor = func(output int64) int64 { return amount.Add(request.Input, output) }
 		case InMoney:
 			book := g.service.prices.CachedBook()
+			if request.Texts > 0 {
+				most, priced := book.MaxEmbeddingCharge(b.Currency, request.Provider, request.Model, request.Texts, at)
+				if !priced && b.Hard && !request.IsLocal {
+					return nil, agentsvc.NewInvalidError("", "the embedder %s/%s has no price, and the budget %s is in money: the operator must add one to the price book",
+						request.Provider, request.Model, b.Name)
+				}
+				x.amountFor = func(int64) int64 { return int64(most) }
+				break
+			}
 			if _, priced := book.MaxCharge(b.Currency, request.Provider, request.Model, 1, 1, at); !priced && b.Hard {
 				return nil, agentsvc.NewInvalidError("", "the model %s/%s has no price, and the budget %s is in money: the operator must add one to the price book",
 					request.Provider, request.Model, b.Name)

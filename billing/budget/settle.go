@@ -78,7 +78,7 @@ func (r *Reservation) closeReservation(ctx context.Context, rows []usage.Row) er
 func (b Budget) usageAmount(rows ...usage.Row) (n int64) {
 	for _, u := range rows {
 		switch {
-		case u.Kind != amount.ModelCall:
+		case u.Kind != amount.ModelCall && u.Kind != amount.Embedding:
 		case b.Unit == InTokens:
 			n = amount.Add(n, u.Tokens())
 		case b.Unit == InCalls:

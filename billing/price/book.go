@@ -205,6 +205,19 @@ func (b *Book) MaxCharge(currency, provider, model string, input, output int64, 
 	return total, priced
 }
 
+// MaxEmbeddingCharge returns the charge for texts that an embedder turns into vectors, and whether they have a price.
+func (b *Book) MaxEmbeddingCharge(currency, provider, model string, texts int64, at time.Time) (amount.Money, bool) {
+	v, ok := b.VersionAt(at, currency)
+	if !ok {
+		return 0, false
+	}
+	it, ok := b.ratesByVersion[v.Version].findRate(Charge, "embeddings", provider, model)
+	if !ok {
+		return 0, false
+	}
+	return amount.Charge(texts, it.Amount, it.Per), true
+}
+
 // ChargeFor returns the charge of a version for the quantity of c in u. It is 0 if there is no such version or price.
 func (b *Book) ChargeFor(version string, c amount.MeterClass, u Usage) amount.Money {
 	r := b.ratesByVersion[version]

@@ -38,6 +38,19 @@ type RunFacts struct {
 	// otherwise the turn is retried or waits.
 	RunTime   time.Duration
 	TurnEnded bool
+	// Embedding is a call of an embedder, nil if the facts are others. No log has it.
+	Embedding *Embedding
+}
+
+// Embedding is a call of an embedder.
+type Embedding struct {
+	// Call is the id of the call. It is the key of the usage row, which is written once.
+	Call      string
+	StartedAt time.Time
+	Provider  string
+	Model     string
+	// Tokens are those of all Texts together.
+	Texts, Tokens int64
 }
 
 // CountUsage adds the usage rows of f to b, the transaction that appends the events. A retry has no effect.
@@ -85,6 +98,10 @@ func (m *Meter) RowsOf(currency string, f RunFacts) []Row {
 			add(position, amount.ToolCall, ev.At, amount.Quantities{ToolCalls: 1})
 		}
 	}
+	if e := f.Embedding; e != nil {
+		row := add(e.Call, amount.Embedding, e.StartedAt, amount.Quantities{Embeddings: e.Texts, EmbeddingTokens: e.Tokens})
+		row.Provider, row.Model = e.Provider, e.Model
+	}
 	if f.RunTime > 0 {
 		q := amount.Quantities{RunTime: f.RunTime}
 		if f.TurnEnded {
@@ -123,24 +140,4 @@ func (m *Meter) PriceCall(u agentsvc.Usage) price.Price {
 	return m.service.prices.CachedBook().PriceUsage(m.chargeCurrency(), price.Usage{
 		Kind: amount.ModelCall, At: u.StartedAt, Provider: u.Provider, Model: u.Model, Quantities: callQuantities(u).ClampToLimits(),
 	}).ClampToLimits()
-}
-
-// RecordEmbeddings writes a usage row for texts that were embedded, within a turn or outside of any. Each call is a new
-// row.
-func (m *Meter) RecordEmbeddings(ctx context.Context, agent string, owner agentsvc.Owner, provider, model string, texts int) error {
-	row := Row{
-		Key: "embedding." + agentsvc.NewID(), Agent: agent, Owner: owner,
-		Usage: price.Usage{Kind: amount.Embedding, At: time.Now(), Provider: provider, Model: model, Quantities: amount.Quantities{Embeddings: int64(texts)}},
-	}
-	return m.writeRow(ctx, row)
-}
-
-// writeRow prices and writes one row that belongs to no transaction of the log.
-func (m *Meter) writeRow(ctx context.Context, row Row) error {
-	rows := []Row{row}
-	m.priceRows(m.chargeCurrency(), rows)
-	if err := m.service.writeUsage(ctx, m.tenant, rows); err != nil {
-		return fmt.Errorf("write usage %s: %w", row.Key, err)
-	}
-	return nil
 }

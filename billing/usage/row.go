@@ -48,12 +48,12 @@ func APIKeyID(o agentsvc.Owner) string {
 // follows.
 const Columns = `task, key, kind, at, agent, owner_iss, owner_sub, key_id, provider, model,
 	input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, model_calls, tool_calls, runs, run_micros,
-	embeddings, stored_bytes, cost, charge, currency, price_version, unpriced, estimated`
+	embeddings, embedding_tokens, stored_bytes, cost, charge, currency, price_version, unpriced, estimated`
 
 // usageTable inserts into table usage. A row whose key (tenant, task, key) exists already is skipped.
 var usageTable = db.NewInsertTarget("usage", `tenant TEXT, task TEXT, key TEXT, kind TEXT, at BIGINT, agent TEXT, owner_iss TEXT, owner_sub TEXT, key_id TEXT,
 	provider TEXT, model TEXT, input_tokens BIGINT, output_tokens BIGINT, cache_read_tokens BIGINT, cache_write_tokens BIGINT,
-	reasoning_tokens BIGINT, model_calls BIGINT, tool_calls BIGINT, runs BIGINT, run_micros BIGINT, embeddings BIGINT, stored_bytes BIGINT,
+	reasoning_tokens BIGINT, model_calls BIGINT, tool_calls BIGINT, runs BIGINT, run_micros BIGINT, embeddings BIGINT, embedding_tokens BIGINT, stored_bytes BIGINT,
 	cost BIGINT, charge BIGINT, currency TEXT, price_version TEXT, unpriced BOOLEAN, estimated BOOLEAN, recorded_at = stoa_now()`, "tenant, task, key")
 
 // rowValues returns the values of usageTable, in its order.
@@ -61,7 +61,7 @@ func (r Row) rowValues(tenant db.ID) []any {
 	return []any{
 		string(tenant), string(r.Task), r.Key, string(r.Kind), r.At.UnixMicro(), r.Agent, r.Owner.Issuer, r.Owner.Subject, r.KeyID(),
 		r.Provider, r.Model, r.InputTokens, r.OutputTokens, r.CacheReadTokens, r.CacheWriteTokens,
-		r.ReasoningTokens, r.ModelCalls, r.ToolCalls, r.Runs, r.RunTime.Microseconds(), r.Embeddings, r.StoredBytes,
+		r.ReasoningTokens, r.ModelCalls, r.ToolCalls, r.Runs, r.RunTime.Microseconds(), r.Embeddings, r.EmbeddingTokens, r.StoredBytes,
 		int64(r.Cost), int64(r.Charge), r.Currency, r.Version, r.Unpriced, r.Estimated,
 	}
 }
@@ -83,7 +83,7 @@ func (r *Row) Scan(row db.Row, more ...any) error {
 	err := row.Scan(append([]any{
 		(*string)(&r.Task), &r.Key, (*string)(&r.Kind), &at, &r.Agent, &r.Owner.Issuer, &r.Owner.Subject, &key, &r.Provider, &r.Model,
 		&r.InputTokens, &r.OutputTokens, &r.CacheReadTokens, &r.CacheWriteTokens, &r.ReasoningTokens, &r.ModelCalls, &r.ToolCalls, &r.Runs, &run,
-		&r.Embeddings, &r.StoredBytes, (*int64)(&r.Cost), (*int64)(&r.Charge), &r.Currency, &r.Version, &r.Unpriced, &r.Estimated, &recorded,
+		&r.Embeddings, &r.EmbeddingTokens, &r.StoredBytes, (*int64)(&r.Cost), (*int64)(&r.Charge), &r.Currency, &r.Version, &r.Unpriced, &r.Estimated, &recorded,
 	}, more...)...)
 	r.At, r.Recorded, r.RunTime = time.UnixMicro(at).UTC(), time.UnixMicro(recorded).UTC(), amount.Duration(run)
 	return err

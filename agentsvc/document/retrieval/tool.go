@@ -98,10 +98,10 @@ func (t searchTool) Call(ctx context.Context, in tool.Call) (string, error) {
 	return formatResult(in.RunScope, found, filterPassages(ctx, in.RunScope, found.Passages, t.filter)), nil
 }
 
-// readerOf returns the reader for whom the turn's agent searches: the owner of the run, without roles, since a run does
-// not know them. It reads the documents that are open or name the owner, but none that are for a role.
+// readerOf returns the reader for whom the turn's agent searches: the owner of the run, with the roles that the owner had
+// when the turn was accepted.
 func readerOf(scope agentsvc.RunScope) document.Reader {
-	return document.Reader{Owner: scope.Session.Owner}
+	return document.Reader{Owner: scope.Session.Owner, Roles: scope.Roles}
 }
 
 // formatResult returns the passages as the result of a tool call.

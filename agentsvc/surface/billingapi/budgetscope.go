@@ -47,25 +47,28 @@ func (h budgetHandler) checkScope(ctx context.Context, app tenancy.App, s budget
 	return agentsvc.NewInvalidError("scope.model", "%.64q fits no model of the app; there are %s", s.Model, strings.Join(models, ", "))
 }
 
-// listModels returns the models of a configuration that budgets count, as provider/model in alphabetical order of
-// their names in the configuration. all is false if the list may be incomplete: a model named by a variable
-// (${...}) or by a default is not known here. Embedders are not listed.
+// listModels returns the models and embedders of a configuration that budgets count, as provider/model in alphabetical
+// order. all is false if the list may be incomplete: a model named
+// by a variable (${...}) or by a default is not known here.
 func listModels(config map[string]any) (models []string, all bool) {
 	// The configuration is untyped here: tenancy stores it as JSON. Failed type assertions leave zero values, which
 	// make the list incomplete.
-	entries, _ := config["llms"].(map[string]any)
-	for _, name := range slices.Sorted(maps.Keys(entries)) {
-		entry, _ := entries[name].(map[string]any)
-		provider, _ := entry["provider"].(string)
-		model, _ := entry["model"].(string)
-		// The scripted provider needs no model name; its calls are recorded under the provider's.
-		if provider == "scripted" && model == "" {
-			model = provider
+	// The providers without a vendor need no model name; their calls are recorded under the provider's.
+	for block, nameless := range map[string]string{"llms": "scripted", "embedders": "hashing"} {
+		entries, _ := config[block].(map[string]any)
+		for _, name := range slices.Sorted(maps.Keys(entries)) {
+			entry, _ := entries[name].(map[string]any)
+			provider, _ := entry["provider"].(string)
+			model, _ := entry["model"].(string)
+			if provider == nameless && model == "" {
+				model = provider
+			}
+			if provider == "" || model == "" || strings.Contains(provider+model, "$") {
+				return nil, false
+			}
+			models = append(models, provider+"/"+model)
 		}
-		if provider == "" || model == "" || strings.Contains(provider+model, "$") {
-			return nil, false
-		}
-		models = append(models, provider+"/"+model)
 	}
+	slices.Sort(models)
 	return models, len(models) > 0
 }

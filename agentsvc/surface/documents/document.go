@@ -222,6 +222,7 @@ func handleDeleteDocument(w http.ResponseWriter, r *http.Request) error {
 	if err := c.stores.Rows.Documents.Delete(r.Context(), c.store.Name, id, tag, c.reader); err != nil {
 		return err
 	}
+	c.stores.NotifyChanged() // external vector stores have the vectors still
 	if err := c.record(r.Context(), "document.delete", map[string]any{"store": c.store.Name, "document": id}); err != nil {
 		return err
 	}

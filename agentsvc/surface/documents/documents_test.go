@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,11 +30,14 @@ const manual = "/v1/document-stores/manual"
 type fixture struct {
 	*surfacetest.Fixture
 	app db.ID
+	// notified is how often the indexer was woken.
+	notified atomic.Int64
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	h := &fixture{Fixture: surfacetest.New(t, surfacetest.Options{}, newRoutes)}
+	h := &fixture{}
+	h.Fixture = surfacetest.New(t, surfacetest.Options{OnDocumentsChanged: func(db.ID) { h.notified.Add(1) }}, newRoutes)
 	h.CreateApp(t, "acme", config)
 	id, err := h.Apps.FindAppID(t.Context(), "acme")
 	if err != nil {
@@ -227,6 +231,23 @@ func TestSimultaneousUploads(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]int{"202created": 1, "200unchanged": n - 1}, counts); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestDeleteWakesIndexer checks that a deletion starts the removal from external vector stores.
+func TestDeleteWakesIndexer(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	dev := h.mintToken(t, "dev", "developer")
+	h.put(t, dev, "a.txt", "x", http.StatusAccepted)
+	before := h.notified.Load()
+	for i, want := range []int{http.StatusNoContent, http.StatusNotFound} {
+		if resp, body := h.Do(t, http.MethodDelete, manual+"/documents/a.txt", dev, nil); resp.StatusCode != want {
+			t.Errorf("%d: %d %s", i, resp.StatusCode, body)
+		}
+	}
+	if n := h.notified.Load() - before; n != 1 {
+		t.Errorf("the indexer was woken %d times, want once", n)
 	}
 }
 

@@ -75,6 +75,8 @@ type Options struct {
 	Hosts   []string                 // host patterns of apps, see router.New
 	Surface surface.Options          // New fills in the services and the secret
 	Formats map[string]notify.Format // notification formats of the routes; nil = no notifications are sent
+	// OnDocumentsChanged is that of the runtimes; it may be nil.
+	OnDocumentsChanged func(app db.ID)
 }
 
 // New returns a server of routes that runs until the end of the test. routes is called before the server starts and
@@ -89,6 +91,7 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 	must(t, err)
 	shared := runtime.Dependencies{
 		DB: h.DB, Keys: keys, Hub: task.NewHub(nil), Host: runtime.Host{PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true})}, RateCounts: ratelimit.NewBackends(h.DB, nil, log), Log: log,
+		OnDocumentsChanged: o.OnDocumentsChanged,
 	}
 	t.Cleanup(func() { shared.PublicEgress.Close(); shared.PrivateEgress.Close() })
 	h.Billing, err = billing.Open(t.Context(), h.DB, bus, billing.Options{Log: log})

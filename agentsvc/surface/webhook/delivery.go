@@ -100,7 +100,7 @@ func countDeliveryValues(contentType string, body []byte) (values int, err error
 // has changed since. A new delivery counts against limits and budgets as any call; the errors are those of
 // [surface.Request.AdmitCall], fillSubmission and [surface.Request.SubmitAndWait].
 func submitOnce(ctx context.Context, v *surface.Request, w *runtime.Webhook, d delivery) (t agentsvc.Task, repeated bool, err error) {
-	sub := task.Submission{Agent: w.Agent, Owner: v.Principal.Owner(), Key: d.id.Key(d.body), Background: w.ResultTimeout == 0}
+	sub := task.Submission{Agent: w.Agent, Owner: v.Principal.Owner(), Roles: v.Principal.Roles, Key: d.id.Key(d.body), Background: w.ResultTimeout == 0}
 	if sub.Key != "" {
 		t, err = loadDeliveredTask(ctx, v, w, d, sub.Key)
 		if decided, repeated, err := lookupResult(err); decided {

@@ -1,0 +1,4 @@
+-- What budgets count of embedders, and what a run knows of its caller.
+
+ALTER TABLE usage ADD COLUMN embedding_tokens BIGINT NOT NULL DEFAULT 0; -- of the texts in embeddings
+ALTER TABLE run ADD COLUMN roles TEXT NOT NULL DEFAULT ''; -- of the caller when the turn was accepted, JSON; '' = none
