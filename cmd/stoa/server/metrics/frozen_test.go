@@ -33,6 +33,7 @@ func TestFrozenDatabase(t *testing.T) {
 		AuditFlaws:   func(ctx context.Context) (int64, error) { return 0, wait(ctx) },
 		UsagePending: func() (int64, int64) { return 0, 0 }, WritesRefused: func() int64 { return 0 },
 		CertificateExpiry: func() time.Time { return time.Time{} },
+		MasterKeys:        func() (int, int) { return 0, 0 },
 		OldestDocument:    func(ctx context.Context) (time.Duration, error) { return 0, wait(ctx) },
 		Exports:           func(ctx context.Context) ([]export.Status, error) { return nil, wait(ctx) },
 		TightestBudgets:   func(ctx context.Context, _ int) ([]budget.TightBudget, error) { return nil, wait(ctx) },
