@@ -1,8 +1,10 @@
 package runtime
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/config"
@@ -14,6 +16,9 @@ import (
 	"stoa/tenancy/grant"
 )
 
+// sourceTimeout bounds the wait for the headers of an answer of an address that documents are read from.
+const sourceTimeout = 30 * time.Second
+
 // newDocumentSource returns where the documents of a store come from, nil if they are uploaded. It is closed when the app
 // is closed. reads reports whether a file with a name can be read. Nothing is opened or called yet: what is away when the
 // app is built fails the listing, which is repeated.
@@ -24,11 +29,14 @@ func (b *databaseBuilder) newDocumentSource(c *config.DocumentStore, reads func(
 	case "sql":
 		s, err = b.newTableSource(c.Source.SQL)
 	case "api":
-		s, err = api.New(api.Options{Config: c.Source.API, Client: b.egressClient.HTTP()})
+		s, err = api.New(api.Options{Config: c.Source.API, Client: b.egressClient.HTTPWithHeaderTimeout(sourceTimeout)})
 	case "upload":
 		return nil, nil
 	default:
 		err = fmt.Errorf("there is no source of the type %q", c.Source.Type)
+	}
+	if errors.Is(err, errDependencyInvalid) {
+		return nil, err
 	}
 	if err != nil {
 		return nil, agentsvc.NewInvalidError("source", "%v", err)
@@ -61,7 +69,7 @@ func (b *databaseBuilder) newDirectorySource(c *config.DocumentStore, reads func
 func (b *databaseBuilder) newTableSource(c *config.SQLSource) (source.Source, error) {
 	d := b.cfg.Databases[c.Database]
 	if d == nil {
-		return nil, fmt.Errorf("there is no database %q", c.Database)
+		return nil, errDependencyInvalid
 	}
 	g, dialer := newExternalDB(d), db.Dialer{Dial: b.egressClient.DialContext}
 	g.Schema = "" // the tables are the app's own, not Stoa's

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/config"
@@ -21,18 +20,10 @@ import (
 	"stoa/agentsvc/document/extract"
 	"stoa/agentsvc/document/indexing"
 	"stoa/agentsvc/document/source"
-	"stoa/agentsvc/document/source/api"
-	"stoa/agentsvc/document/source/directory"
 	"stoa/agentsvc/document/source/mcpparser"
-	"stoa/agentsvc/document/source/sqltable"
 	"stoa/agentsvc/tool"
 	"stoa/agentsvc/vectorstore"
-	"stoa/tenancy/db"
-	"stoa/tenancy/grant"
 )
-
-// sourceTimeout bounds the wait for the headers of an answer of an address that documents are read from.
-const sourceTimeout = 30 * time.Second
 
 // indexBuilder builds what document stores are indexed with.
 type indexBuilder struct {
@@ -42,37 +33,16 @@ type indexBuilder struct {
 	reader *extract.Reader
 }
 
-// documentSourceBuilders are the types of sources, by their name in the configuration. An upload has none.
-var documentSourceBuilders = map[string]func(b *indexBuilder, c *config.DocumentStore) (source.Source, error){
-	"upload":    func(*indexBuilder, *config.DocumentStore) (source.Source, error) { return nil, nil },
-	"directory": (*indexBuilder).newDirectorySource,
-	"sql":       (*indexBuilder).newSQLSource,
-	"api": func(b *indexBuilder, c *config.DocumentStore) (source.Source, error) {
-		return newSource(api.New(api.Options{Config: c.Source.API, Client: b.egressClient.HTTPWithHeaderTimeout(sourceTimeout)}))
-	},
-}
-
-// newSource returns a source as an interface, which is nil after an error.
-func newSource[S source.Source](s S, err error) (source.Source, error) {
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
 // buildIndexed sets what each document store is indexed with. The searchers are built before, since they share the
 // embedders and vector stores.
 func (b *indexBuilder) buildIndexed(all *Documents) {
 	all.openVectorStore = b.openVectorStore
 	for _, s := range all.Stores() {
 		c := s.Config
-		from, err := documentSourceBuilders[c.Source.Type](b, c)
+		from, err := b.newDocumentSource(c, nil)
 		if err != nil {
-			b.addProblem("document_stores."+s.Name, agentsvc.NewInvalidError("source", "%v", err))
+			b.addProblem("document_stores."+s.Name, err)
 			continue
-		}
-		if from != nil {
-			b.closers = append(b.closers, func() error { return source.Close(from) })
 		}
 		settings := chunk.Settings(c.Chunking)
 		s.indexed = &indexing.Store{
@@ -101,30 +71,6 @@ func (b *build) sourceVersion(c *config.DocumentStore) string {
 	encoded, _ := json.Marshal(c) // of texts and numbers, which can always be encoded
 	sum := sha256.Sum256(encoded)
 	return hex.EncodeToString(sum[:16])
-}
-
-// newDirectorySource returns the source for a folder of the host. That of a tenant is opened through the granted folder.
-func (b *indexBuilder) newDirectorySource(c *config.DocumentStore) (source.Source, error) {
-	o := directory.Options{Config: c.Source, Watch: c.Watch}
-	if !b.tenant.DefaultApp {
-		at, err := b.resolvePath("path", grant.Filesystem, c.Source.Path)
-		if err != nil {
-			return nil, err
-		}
-		o.OpenRoot = at.OpenFolder
-	}
-	return newSource(directory.New(o))
-}
-
-// newSQLSource returns the source for tables of a database that the app configures.
-func (b *indexBuilder) newSQLSource(c *config.DocumentStore) (source.Source, error) {
-	database := b.cfg.Databases[c.Source.SQL.Database]
-	o := sqltable.Options{Config: c.Source.SQL, Database: newExternalDB(database), Dialer: db.Dialer{Dial: b.egressClient.DialContext}}
-	o.Database.Schema = ""
-	if o.Database.Driver == db.SQLite && !b.tenant.DefaultApp {
-		o.Database.Database, o.Dialer.TenantFile = b.databaseFile(database)
-	}
-	return newSource(sqltable.New(o))
 }
 
 // newDocumentReader returns what reads the text of documents: the built-in readers, and tools of MCP servers for the files
