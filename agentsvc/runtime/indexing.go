@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -31,9 +32,6 @@ import (
 	"stoa/tenancy/grant"
 )
 
-// sourceTimeout bounds the wait for the headers of an answer of an address that documents are read from.
-const sourceTimeout = 30 * time.Second
-
 // indexBuilder builds what document stores are indexed with.
 type indexBuilder struct {
 	*databaseBuilder
@@ -42,37 +40,16 @@ type indexBuilder struct {
 	reader *extract.Reader
 }
 
-// documentSourceBuilders are the types of sources, by their name in the configuration. An upload has none.
-var documentSourceBuilders = map[string]func(b *indexBuilder, c *config.DocumentStore) (source.Source, error){
-	"upload":    func(*indexBuilder, *config.DocumentStore) (source.Source, error) { return nil, nil },
-	"directory": (*indexBuilder).newDirectorySource,
-	"sql":       (*indexBuilder).newSQLSource,
-	"api": func(b *indexBuilder, c *config.DocumentStore) (source.Source, error) {
-		return newSource(api.New(api.Options{Config: c.Source.API, Client: b.egressClient.HTTPWithHeaderTimeout(sourceTimeout)}))
-	},
-}
-
-// newSource returns a source as an interface, which is nil after an error.
-func newSource[S source.Source](s S, err error) (source.Source, error) {
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
 // buildIndexed sets what each document store is indexed with. The searchers are built before, since they share the
 // embedders and vector stores.
 func (b *indexBuilder) buildIndexed(all *Documents) {
 	all.openVectorStore = b.openVectorStore
 	for _, s := range all.Stores() {
 		c := s.Config
-		from, err := documentSourceBuilders[c.Source.Type](b, c)
+		from, err := b.newDocumentSource(c, nil)
 		if err != nil {
-			b.addProblem("document_stores."+s.Name, agentsvc.NewInvalidError("source", "%v", err))
+			b.addProblem("document_stores."+s.Name, err)
 			continue
-		}
-		if from != nil {
-			b.closers = append(b.closers, func() error { return source.Close(from) })
 		}
 		settings := chunk.Settings(c.Chunking)
 		s.indexed = &indexing.Store{
@@ -101,30 +78,6 @@ func (b *build) sourceVersion(c *config.DocumentStore) string {
 	encoded, _ := json.Marshal(c) // of texts and numbers, which can always be encoded
 	sum := sha256.Sum256(encoded)
 	return hex.EncodeToString(sum[:16])
-}
-
-// newDirectorySource returns the source for a folder of the host. That of a tenant is opened through the granted folder.
-func (b *indexBuilder) newDirectorySource(c *config.DocumentStore) (source.Source, error) {
-	o := directory.Options{Config: c.Source, Watch: c.Watch}
-	if !b.tenant.DefaultApp {
-		at, err := b.resolvePath("path", grant.Filesystem, c.Source.Path)
-		if err != nil {
-			return nil, err
-		}
-		o.OpenRoot = at.OpenFolder
-	}
-	return newSource(directory.New(o))
-}
-
-// newSQLSource returns the source for tables of a database that the app configures.
-func (b *indexBuilder) newSQLSource(c *config.DocumentStore) (source.Source, error) {
-	database := b.cfg.Databases[c.Source.SQL.Database]
-	o := sqltable.Options{Config: c.Source.SQL, Database: newExternalDB(database), Dialer: db.Dialer{Dial: b.egressClient.DialContext}}
-	o.Database.Schema = ""
-	if o.Database.Driver == db.SQLite && !b.tenant.DefaultApp {
-		o.Database.Database, o.Dialer.TenantFile = b.databaseFile(database)
-	}
-	return newSource(sqltable.New(o))
 }
 
 // newDocumentReader returns what reads the text of documents: the built-in readers, and tools of MCP servers for the files
@@ -226,4 +179,67 @@ func (rt *Runtime) NewIndexingApp(name string, release func()) *indexing.App {
 		app.Stores[storeName] = s.indexed
 	}
 	return app
+}
+
+// sourceTimeout bounds the wait for the headers of an answer of an address that documents are read from.
+const sourceTimeout = 30 * time.Second
+
+// newDocumentSource returns where the documents of a store come from, nil if they are uploaded. It is closed when the app
+// is closed. reads reports whether a file with a name can be read. Nothing is opened or called yet: what is away when the
+// app is built fails the listing, which is repeated.
+func (b *databaseBuilder) newDocumentSource(c *config.DocumentStore, reads func(name string) bool) (s source.Source, err error) {
+	switch c.Source.Type {
+	case "directory":
+		s, err = b.newDirectorySource(c, reads)
+	case "sql":
+		s, err = b.newTableSource(c.Source.SQL)
+	case "api":
+		s, err = api.New(api.Options{Config: c.Source.API, Client: b.egressClient.HTTPWithHeaderTimeout(sourceTimeout)})
+	case "upload":
+		return nil, nil
+	default:
+		err = fmt.Errorf("there is no source of the type %q", c.Source.Type)
+	}
+	if errors.Is(err, errDependencyInvalid) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, agentsvc.NewInvalidError("source", "%v", err)
+	}
+	b.closers = append(b.closers, func() error { return source.Close(s) })
+	return s, nil
+}
+
+// newDirectorySource returns the source of a folder. A tenant's is opened below its granted root, and the grant is checked
+// again each time, as for databases.
+func (b *databaseBuilder) newDirectorySource(c *config.DocumentStore, reads func(name string) bool) (source.Source, error) {
+	opts := directory.Options{Config: c.Source, Watch: c.Watch, Reads: reads}
+	if !b.tenant.DefaultApp {
+		if _, err := b.resolvePath("path", grant.Filesystem, c.Source.Path); err != nil {
+			return nil, err
+		}
+		guard, roots := b.folderGuard, b.tenant.Grants.Roots(grant.Filesystem)
+		opts.OpenRoot = func() (*os.Root, error) {
+			at, err := guard.ResolvePath(roots, c.Source.Path)
+			if err != nil {
+				return nil, err
+			}
+			return at.OpenFolder()
+		}
+	}
+	return directory.New(opts)
+}
+
+// newTableSource returns the source of tables, with connections of its own that can only read.
+func (b *databaseBuilder) newTableSource(c *config.SQLSource) (source.Source, error) {
+	d := b.cfg.Databases[c.Database]
+	if d == nil {
+		return nil, errDependencyInvalid
+	}
+	g, dialer := newExternalDB(d), db.Dialer{Dial: b.egressClient.DialContext}
+	g.Schema = "" // the tables are the app's own, not Stoa's
+	if g.Driver == db.SQLite && !b.tenant.DefaultApp {
+		g.Database, dialer.TenantFile = b.databaseFile(d)
+	}
+	return sqltable.New(sqltable.Options{Config: c, Database: g, Dialer: dialer})
 }

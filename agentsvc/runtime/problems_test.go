@@ -150,3 +150,39 @@ func TestUnsoundConfigurations(t *testing.T) {
 		}
 	}
 }
+
+// TestUnsoundDocumentStores builds what can be read of document stores with one mistake each, which are reported once.
+func TestUnsoundDocumentStores(t *testing.T) {
+	t.Parallel()
+	const table = "tables: [{table: a, columns: [b], id_column: c}]"
+	for src, want := range map[string]string{
+		"{}":                               "document_stores.x: source is needed",
+		"null":                             "document_stores.x: source is needed",
+		"{source: {}}":                     "document_stores.x.source: type is needed",
+		"{source: null}":                   "document_stores.x: source is needed",
+		"{source: upload}":                 "document_stores.x.source: must be",
+		"{source: {type: ftp}}":            "document_stores.x.source.type: must be one of",
+		"{source: {type: sql}}":            "document_stores.x.source",
+		"{source: {type: api}}":            "document_stores.x.source",
+		"{source: {type: directory}}":      "document_stores.x.source",
+		"{source: {type: sql, sql: null}}": "document_stores.x.source",
+		"{source: {type: sql, sql: {database: none, " + table + "}}}":   "document_stores.x.source.sql.database: names none of databases",
+		"{source: {type: sql, sql: {database: broken, " + table + "}}}": "databases.broken.driver",
+		"{source: {type: api, api: {url: 5}}}":                          "document_stores.x.source",
+		"{source: {type: upload}, embedder: none}":                      "document_stores.x.embedder: names none of embedders",
+		"{source: {type: upload}, embedder: broken}":                    "embedders.broken.provider",
+		"{source: {type: upload}, embedder: words, vector_store: none}": "document_stores.x.vector_store: names none of vector_stores",
+		"{source: {type: upload}, embedder: words, vector_store: bad}":  "vector_stores.bad.type",
+		"{source: {type: upload}, vector_store: bad}":                   "vector_stores.bad.type",
+	} {
+		err := checkConfig(`llms: {default: {provider: scripted}}
+databases: {broken: {driver: oracle, host: h, database: x}}
+embedders: {words: {provider: hashing}, broken: {provider: none}}
+vector_stores: {bad: {type: none}}
+agents: {a: {document_stores: [x], include_context: true}}
+document_stores: {x: ` + src + "}\n")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", src, err, want)
+		}
+	}
+}

@@ -24,20 +24,22 @@ import (
 
 // docsPutCmd is `stoa docs put`.
 type docsPutCmd struct {
-	storeFlags    `embed:""`
-	confirmFlag   `embed:""`
-	Paths         []string          `arg:"" name:"path" help:"Files, or folders with all files below them. A document's id is its path below the folder, or the file's name."`
-	AccessSubject []string          `placeholder:"SUBJECT" help:"Only this user may read the documents; may be repeated."`
-	AccessRole    []string          `placeholder:"ROLE" help:"Only users with this role may read the documents; may be repeated."`
-	Metadata      map[string]string `placeholder:"NAME=VALUE" help:"Metadata of the documents, by which searches can filter; may be repeated."`
-	Wait          bool              `help:"Wait until the documents are indexed."`
-	DeleteMissing bool              `help:"Delete the documents of the store that are not among the files, after asking."`
+	storeFlags     `embed:""`
+	confirmFlag    `embed:""`
+	Paths          []string          `arg:"" name:"path" help:"Files, or folders with all files below them. A document's id is its path below the folder, or the file's name."`
+	AccessSubject  []string          `placeholder:"SUBJECT" help:"Only this user may read the documents; may be repeated."`
+	AccessRole     []string          `placeholder:"ROLE" help:"Only users with this role may read the documents; may be repeated."`
+	AccessEveryone bool              `help:"All callers of the app may read the documents, also those that had an access of their own."`
+	Metadata       map[string]string `placeholder:"NAME=VALUE" help:"Metadata of the documents, by which searches can filter; may be repeated."`
+	Wait           bool              `help:"Wait until the documents are indexed."`
+	DeleteMissing  bool              `help:"Delete the documents of the store that are not among the files, after asking."`
 }
 
 // Help returns the text about the outcomes that kong appends to --help.
 func (cmd *docsPutCmd) Help() string {
 	return "Prints for each file what became of it: new, changed, updated (metadata or access alone), unchanged or refused, with the reason. " +
-		"Files and folders whose names begin with a dot are left out. An upload replaces the document's metadata and access. " +
+		"Files and folders whose names begin with a dot are left out. An upload replaces the document's metadata. " +
+		"Without a flag for the access, a document that exists keeps its access, and all callers may read a new one. " +
 		"The exit code is 1 if a file was refused or, with --wait, could not be indexed."
 }
 
@@ -64,6 +66,9 @@ func (cmd *docsPutCmd) Run(ctx context.Context, c *console) error {
 	files, err := listLocalFiles(cmd.Paths)
 	if err != nil {
 		return err
+	}
+	if cmd.AccessEveryone && cmd.namesReaders() {
+		return &exitError{code: exitUsage, cause: errors.New("--access-everyone excludes --access-subject and --access-role")}
 	}
 	header, err := cmd.newHeader()
 	if err != nil {
@@ -172,6 +177,29 @@ func newLocalFile(id, name string, info fs.FileInfo) localFile {
 	return f
 }
 
+// namesReaders reports whether flags say who may read the documents.
+func (cmd *docsPutCmd) namesReaders() bool { return len(cmd.AccessSubject)+len(cmd.AccessRole) > 0 }
+
+// keepAccess sets the header that gives a document the access that it has, so that a folder that is uploaded again opens
+// nothing.
+func (cmd *docsPutCmd) keepAccess(ctx context.Context, api *client, header http.Header, id string) error {
+	if cmd.AccessEveryone || cmd.namesReaders() {
+		return nil
+	}
+	var d struct {
+		Access json.RawMessage `json:"access"`
+	}
+	err := api.doJSON(ctx, http.MethodGet, cmd.documentPath(id), nil, &d)
+	var refusal *apiError
+	if errors.As(err, &refusal) && (refusal.Status == http.StatusNotFound || refusal.Status == http.StatusBadRequest) {
+		return nil // it is new, or refused by the upload
+	}
+	if err == nil && len(d.Access) > 0 {
+		header.Set("X-Document-Access", string(d.Access))
+	}
+	return err
+}
+
 // newHeader returns the headers that all uploads have.
 func (cmd *docsPutCmd) newHeader() (http.Header, error) {
 	header := http.Header{}
@@ -182,7 +210,7 @@ func (cmd *docsPutCmd) newHeader() (http.Header, error) {
 		}
 		header.Set("X-Document-Metadata", string(encoded))
 	}
-	if len(cmd.AccessSubject)+len(cmd.AccessRole) > 0 {
+	if cmd.namesReaders() {
 		encoded, err := json.Marshal(map[string][]string{"subjects": cmd.AccessSubject, "roles": cmd.AccessRole})
 		if err != nil {
 			return nil, err
@@ -209,6 +237,9 @@ func (cmd *docsPutCmd) putFile(ctx context.Context, api *client, header http.Hea
 		header.Set("Content-Type", kind)
 	} else {
 		header.Set("Content-Type", "application/octet-stream")
+	}
+	if err := cmd.keepAccess(ctx, api, header, f.id); err != nil {
+		return "", "", err
 	}
 	for attempt := 1; ; attempt++ {
 		var d documentRecord

@@ -91,6 +91,15 @@ func TestDocumentCommands(t *testing.T) {
 	want("put and wait", code, out, messages, 0, "unchanged  guide/start.md\nunchanged  handbook.txt\n", "2 indexed, 0 failed")
 	code, out, messages = h.run(t, "put", "manual", filepath.Join(folder, "handbook.txt"), "--metadata", "year=2026", "--access-role", "developer", "--access-subject", "bob")
 	want("put with access", code, out, messages, 0, "updated    handbook.txt\n", "1 updated")
+	for _, step := range []struct{ flag, want string }{{"", "unchanged"}, {"--access-everyone", "updated"}, {"", "unchanged"}} {
+		args := []string{"put", "manual", filepath.Join(folder, "handbook.txt"), "--metadata", "year=2026"}
+		if step.flag != "" {
+			args = append(args, step.flag)
+		}
+		if code, out, messages = h.run(t, args...); code != 0 || !strings.HasPrefix(out, step.want+" ") {
+			t.Errorf("put again %s: exit code %d, %s%s, want %s", step.flag, code, out, messages, step.want)
+		}
+	}
 
 	if code, out, _ := h.run(t, "status", "manual"); code != 0 || !regexp.MustCompile(`(?m)^documents +2$`).MatchString(out) || !regexp.MustCompile(`(?m)^chunks +2$`).MatchString(out) {
 		t.Errorf("status: exit code %d, %s", code, out)

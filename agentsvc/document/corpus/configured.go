@@ -41,7 +41,7 @@ func (x *Index) SaveConfigured(ctx context.Context, generation int64) error {
 }
 
 // RequestListing is [Index.RequestPass] for a pass that begins with a listing of the source, whatever was listed before.
-// A pass that runs is followed by one without a listing.
+// A pass that runs is followed by one without a listing; one that waits for changes of its source lists it again.
 func (x *Index) RequestListing(ctx context.Context, store string) error {
 	var b db.Batch
 	b.Exec(nil, `UPDATE index_pass SET cursor = '' WHERE tenant = $1 AND store = $2`, x.tenant, store)

@@ -117,9 +117,10 @@ func TestFence(t *testing.T) {
 		c.Collection = "external"
 		_, listErr := f.Index.UpsertListed(ctx, old, []corpus.Listed{{ID: "b", Version: "1"}}, false)
 		_, deleteErr := f.Index.DeleteUnlisted(ctx, old, nil)
+		_, settleErr := f.passes.Settle(ctx, old)
 		for name, err := range map[string]error{
 			"commit": f.Index.CommitDocument(ctx, old, c), "fail": f.Index.FailDocument(ctx, old, pending, "no", 0), "reserve": f.Index.ReserveVectors(ctx, old, c),
-			"list": listErr, "delete": deleteErr, "renew": f.passes.Renew(ctx, old), "release": f.passes.Release(ctx, old, corpus.Release{Failure: "no"}),
+			"list": listErr, "delete": deleteErr, "settle": settleErr, "renew": f.passes.Renew(ctx, old), "release": f.passes.Release(ctx, old, corpus.Release{Failure: "no"}),
 		} {
 			if !errors.Is(err, corpus.ErrPassLost) {
 				t.Errorf("%s of the earlier holder: %v", name, err)
@@ -145,6 +146,19 @@ func TestFence(t *testing.T) {
 		}
 		again := f.claim(t)
 		checkDiff(t, "what the pass before left", corpus.Pass{Tenant: "acme", Store: "manual", Holder: "p1", Epoch: pass.Epoch + 1, Cursor: "c", Attempts: 1, Lease: time.Minute}, again)
+		for _, want := range []bool{true, false} {
+			if want {
+				if err := f.Index.RequestPass(ctx, "manual"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if requested, err := f.passes.Settle(ctx, again); requested != want || err != nil {
+				t.Errorf("requested %v (%v), want %v", requested, err, want)
+			}
+		}
+		if status, err := f.Documents.StoreStatus(ctx, "manual"); err != nil || status.Error != "" {
+			t.Error(status, err)
+		}
 		if err := f.Index.RequestPass(ctx, "manual"); err != nil { // while it is held
 			t.Fatal(err)
 		}

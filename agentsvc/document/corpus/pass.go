@@ -103,6 +103,22 @@ func (p *Passes) Release(ctx context.Context, pass Pass, r Release) error {
 	return p.execFenced(ctx, &b, &n, "release an indexing pass")
 }
 
+// Settle records that a pass that keeps its lease has caught up: the failures before it do not count any more. It reports whether
+// a pass was requested since the claim or the last Settle. The error is [ErrPassLost] if another process has claimed it.
+func (p *Passes) Settle(ctx context.Context, pass Pass) (requested bool, err error) {
+	var n, asked int64
+	var b db.Batch
+	args := []any{string(pass.Tenant), pass.Store, pass.Epoch, pass.Holder}
+	const held = ` WHERE tenant = $1 AND store = $2 AND epoch = $3 AND holder = $4`
+	// The store's row is locked before the pass, as in Release.
+	b.Exec(nil, `UPDATE document_store SET error = '', updated_at = stoa_now() WHERE tenant = $1 AND store = $2 AND error <> ''
+		AND EXISTS (SELECT 1 FROM index_pass`+held+`)`, args...)
+	b.Exec(&asked, `UPDATE index_pass SET requested = FALSE`+held+` AND requested`, args...)
+	b.Exec(&n, `UPDATE index_pass SET attempts = 0`+held, args...)
+	err = p.execFenced(ctx, &b, &n, "settle an indexing pass")
+	return asked > 0, err
+}
+
 // execFenced executes a batch whose conditional statement counts its rows into n.
 func (p *Passes) execFenced(ctx context.Context, b *db.Batch, n *int64, what string) error {
 	if err := p.h.Do(ctx, b); err != nil {

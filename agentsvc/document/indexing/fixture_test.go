@@ -269,6 +269,13 @@ func (f *fixture) requestPass(app db.ID) {
 	}
 }
 
+func (f *fixture) requestListing(app db.ID) {
+	f.Helper()
+	if err := f.rows(app).Index.RequestListing(context.Background(), manual); err != nil {
+		f.Fatal(err)
+	}
+}
+
 // checkChunks checks that each indexed document of an app has each chunk of its live revision once, that there is no other
 // chunk or vector in the database, and that the external index has exactly the vectors of the chunks.
 func (f *fixture) checkChunks(app db.ID) {

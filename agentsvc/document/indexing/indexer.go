@@ -131,7 +131,10 @@ func (x *Indexer) wakeUp() {
 func (x *Indexer) Run(ctx context.Context) error {
 	var work sync.WaitGroup
 	defer work.Wait()
-	defer x.options.Bus.WatchTopic(TopicPass, func(string) { x.wakeUp() })()
+	defer x.options.Bus.WatchTopic(TopicPass, func(id string) {
+		x.wakeUp()
+		x.recheckWaiting(db.ID(id))
+	})()
 	defer x.options.Bus.WatchTopic(tenancy.TopicApp, func(id string) { x.recheckApp(db.ID(id)) })()
 	// No other process can hold a lease on SQLite: what a predecessor that was killed has held is due at once.
 	if x.options.DB.Engine() == db.SQLite {
@@ -256,6 +259,18 @@ func (x *Indexer) setWaiting(r *passRun, waiting bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	r.isWaiting = waiting
+}
+
+// recheckWaiting makes the passes of an app that wait for changes find out at once whether one was requested; "" = those of all
+// apps.
+func (x *Indexer) recheckWaiting(id db.ID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for k, r := range x.active {
+		if r.isWaiting && (id == "" || k.tenant == id) {
+			r.requestCheck()
+		}
+	}
 }
 
 // recheckApp makes the passes of an app find out at once whether the app is still active, and its stores the same; "" =

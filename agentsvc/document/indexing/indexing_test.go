@@ -575,6 +575,35 @@ func TestWatch(t *testing.T) {
 	})
 }
 
+// TestWatchAgain has a watched source that fails and comes back: its store does not say that it failed while it waits for
+// changes. A listing that is requested meanwhile is made at once.
+func TestWatchAgain(t *testing.T) {
+	forEachEngine(t, func(f *fixture) {
+		from := newListedSource(map[string]string{"a": "first"})
+		s := withSource(newStore(1), from)
+		s.Watch = true
+		f.setStore(acme, s)
+		f.startIndexer()
+		f.waitIndexed(acme, 1)
+		isWatched := func() bool { return f.count(`SELECT COUNT(*) FROM index_pass WHERE holder <> ''`) == 1 }
+		f.waitFor("the source is watched", isWatched)
+		from.setFailure(source.Errorf("the folder is away"))
+		from.set(func(texts map[string]string) { texts["b"] = "second" })
+		f.waitFor("the store says why", func() bool { return f.status(acme).Error == "the folder is away" })
+		from.setFailure(nil)
+		f.requestListing(acme)
+		f.waitFor("the store does not fail any more", func() bool { return f.status(acme).Error == "" && len(f.search(acme, "second")) == 1 })
+		f.waitFor("the source is watched again", isWatched)
+		if n := f.count(`SELECT attempts FROM index_pass`); n != 0 {
+			f.Errorf("%d failures count, want none", n)
+		}
+		lists := from.countLists()
+		f.requestListing(acme)
+		f.waitFor("the source is listed at once", func() bool { return from.countLists() > lists })
+		f.waitFor("it is watched", isWatched)
+	})
+}
+
 // TestDropCollections removes the vectors of an app that is deleted, also those that a pass under way has only reserved, and
 // names the collections of a vector store that it cannot reach any more.
 func TestDropCollections(t *testing.T) {

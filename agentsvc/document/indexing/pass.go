@@ -149,7 +149,13 @@ func (r *passRun) work(ctx context.Context) (o PassOutcome, end corpus.Release, 
 	}
 	for {
 		o, end = r.result(r.workSlice(ctx))
-		if o != PassCompleted || !r.store.Watch || !r.awaitChange(ctx) {
+		if o != PassCompleted || !r.store.Watch {
+			return o, end, app.Name
+		}
+		if !r.awaitChange(ctx) {
+			if !r.isCurrent(ctx) {
+				end.After = minPause // the request of the new revision may have been taken while this one waited
+			}
 			return o, end, app.Name
 		}
 	}

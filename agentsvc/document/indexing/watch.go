@@ -35,6 +35,10 @@ func (r *passRun) awaitChange(ctx context.Context) bool {
 	defer tick.Stop()
 	listAt := time.NewTimer(max(r.cursor.nextListing(r.store, time.Now()), time.Second))
 	defer listAt.Stop()
+	// A request that came during the slice asks for what the slice may have listed before.
+	if r.isWorkDue(ctx) {
+		return true
+	}
 	for {
 		select {
 		case err := <-changed:
@@ -52,6 +56,9 @@ func (r *passRun) awaitChange(ctx context.Context) bool {
 		case <-r.appChanged:
 			if !r.isCurrent(ctx) {
 				return false
+			}
+			if r.isWorkDue(ctx) {
+				return true
 			}
 		case <-tick.C:
 			if !r.isCurrent(ctx) {
@@ -76,8 +83,17 @@ func (r *passRun) isCurrent(ctx context.Context) bool {
 	return app.Stores[r.pass.Store] == r.store
 }
 
-// isWorkDue reports whether documents or removals wait.
+// isWorkDue reports whether a pass was requested, which begins with a listing, or documents or removals wait. It records that
+// the pass has caught up until now.
 func (r *passRun) isWorkDue(ctx context.Context) bool {
+	requested, err := r.x.passes.Settle(ctx, r.pass)
+	if err == nil {
+		r.pass.Attempts = 0
+	}
+	if requested {
+		r.cursor.ListedAt = 0 // listed at once
+		return true
+	}
 	pending, err := r.app.Rows.Index.NextPending(ctx, r.pass.Store, "", 1)
 	if err == nil && len(pending) > 0 {
 		return true

@@ -24,8 +24,11 @@ func (s *Server) newIndexerLoop() func(context.Context) error {
 			return ctx.Err()
 		}
 	}
+	load := func(ctx context.Context, tenant db.ID) (indexing.Configured, error) {
+		return loadDocumentStores(ctx, s, tenant)
+	}
 	return indexing.New(indexing.Options{
-		DB: s.Storage.DB, LoadConfigured: s.loadDocumentStores, OpenApp: s.Execution.openIndexingApp, CheckActive: s.Execution.Runtimes.CheckActive, Bus: s.bus,
+		DB: s.Storage.DB, LoadConfigured: load, OpenApp: s.Execution.openIndexingApp, CheckActive: s.Execution.Runtimes.CheckActive, Bus: s.bus,
 		Hooks: s.telemetry.newIndexingHooks(), Tracer: s.telemetry.tracer, Log: s.Log, Lease: min(maxIndexLease, s.Settings.Queue.StaleThreshold),
 	}).Run
 }
@@ -41,7 +44,7 @@ func (e *Execution) openIndexingApp(ctx context.Context, tenant db.ID) (*indexin
 
 // loadDocumentStores returns the document stores of an app's current configuration. Only an app that has some is built for
 // it.
-func (s *Server) loadDocumentStores(ctx context.Context, tenant db.ID) (indexing.Configured, error) {
+func loadDocumentStores(ctx context.Context, s *Server, tenant db.ID) (indexing.Configured, error) {
 	snapshot, err := s.Apps.LoadSnapshot(ctx, tenant, 0)
 	if err != nil {
 		return indexing.Configured{}, err

@@ -74,7 +74,7 @@ func TestDocumentSources(t *testing.T) {
 		"granted file":              {store: tableOf("own"), want: []string{"article/1"}},
 		"file outside":              {store: tableOf("outside"), err: "lies below none of the folders"},
 		"operator's file":           {store: tableOf("outside"), operator: true, want: []string{"article/1"}},
-		"no database":               {store: tableOf("none"), err: `there is no database "none"`},
+		"a database with a problem": {store: tableOf("none"), err: errDependencyInvalid.Error()},
 		"private address":           {store: api, err: "is not allowed"},
 		"private address, granted":  {store: api, privateNetwork: true, want: []string{"page"}},
 		"a type that is not known":  {store: &config.DocumentStore{Source: &config.Source{Type: "ftp"}}, err: `no source of the type "ftp"`},
