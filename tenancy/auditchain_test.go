@@ -343,6 +343,10 @@ func TestTampering(t *testing.T) {
 			tenancytest.ExecSQL(t, d.Platform(), `DELETE FROM audit_head WHERE app_id = (SELECT app_id`+chained+`1)`)
 			tenancytest.ExecSQL(t, d.Platform(), `DELETE FROM audit WHERE app = 'acme'`)
 		}, want: []string{"all: there are 2 chains and should be 3"}},
+		"everything": {more: func(t *testing.T, d *db.DB, _ *tenancy.Service) {
+			tenancytest.ExecSQL(t, d.Platform(), `DELETE FROM audit_head`)
+			tenancytest.ExecSQL(t, d.Platform(), `DELETE FROM audit`)
+		}, want: []string{"all: the number of its chains is not as this platform sealed it"}, both: true},
 		"the count as well": {more: func(t *testing.T, d *db.DB, _ *tenancy.Service) {
 			tenancytest.ExecSQL(t, d.Platform(), `DELETE FROM audit_head WHERE app_id = (SELECT app_id`+chained+`1)`)
 			tenancytest.ExecSQL(t, d.Platform(), `DELETE FROM audit WHERE app = 'acme'`)

@@ -133,10 +133,28 @@ func (t *Trail) exportChains(ctx context.Context, f Filter, yield func(Line, err
 		if err != nil {
 			return err
 		}
-		end.Chains, end.Sealed = all.seq, t.chains.checkSeal(all) == nil || all.seal == nil && end.Chains == 0
+		unchained, err := countUnchainedApps(ctx, t.db)
+		if err != nil {
+			return err
+		}
+		sealed := t.chains.checkSeal(all) == nil || all.seal == nil && end.Chains == 0
+		// Another number than the sealed one is reported as such.
+		end.Chains, end.Sealed = all.seq, sealed && (unchained == 0 || end.Chains != all.seq)
 	}
 	yield(Line{End: &end}, nil)
 	return nil
+}
+
+// countUnchainedApps returns how many apps have no entry and no head, although the creation of an app is its first entry.
+// Who deletes the whole trail together with the sealed number of its chains leaves such apps.
+func countUnchainedApps(ctx context.Context, h *db.Handle) (n int64, err error) {
+	var b db.Batch
+	b.Query(func(row db.Row) error { return row.Scan(&n) }, `SELECT COUNT(*) FROM app
+		WHERE NOT EXISTS (SELECT 1 FROM audit_head h WHERE h.app_id = app.tenant) AND NOT EXISTS (SELECT 1 FROM audit a WHERE a.app_id = app.tenant)`)
+	if err := h.Do(ctx, &b); err != nil {
+		return 0, fmt.Errorf("look for apps without a chain: %w", err)
+	}
+	return n, nil
 }
 
 // exportChain yields the lines of one chain and reports whether the consumer wants more. It reads the head after the

@@ -233,6 +233,13 @@ func (i *Inspector) verifyChainCount(ctx context.Context) (Result, error) {
 	if err := i.trail.db.Do(ctx, &b); err != nil {
 		return v, fmt.Errorf("count the chains of the audit trail: %w", err)
 	}
+	unchained, err := countUnchainedApps(ctx, i.trail.db)
+	if err != nil {
+		return v, err
+	}
+	if unchained > 0 {
+		v.addFlaw(nil, "%d apps have no chain: their entries are missing", unchained)
+	}
 	sealed := i.trail.chains.checkSeal(h)
 	switch {
 	case h.seal == nil && chains == 0:
