@@ -109,6 +109,10 @@ llms:
         then: [{say: "{{result}} <<answer>>"}]
       - when: {tool_result: buy}
         then: [{say: "{{result}}"}]
+      - when: {tool_result: search_manual}
+        then: [{say: "{{result}}"}]
+      - when: {text: "look"}
+        then: [{call: {tool: search_manual, arguments: {query: <<documentword>>}}}]
       - when: {text: "fetch"}
         then: [{call: {tool: fetch, arguments: {url: "http://<<arguser>>:<<argpass>>@SERVER/page?token=<<argtoken>>"}}}]
       - when: {text: "buy"}
@@ -127,6 +131,10 @@ llms:
         then: [{say: '{"k":"<<structured>>"}'}]
       - then: [{say: "You said: {{text}}"}]
   away: {provider: openai, model: gpt-4o, api_key: <<apikey>>, base_url: "http://<<urluser>>:<<urlpass>>@SERVER/v1"}
+embedders:
+  words: {provider: hashing}
+document_stores:
+  manual: {source: {type: upload}, embedder: words}
 tools:
   fetch: {type: function, handler: http_request, description: <<tooldescription>>, credential: {url: "http://SERVER", prompt: <<credentialprompt>>}}
   calc: {type: function, handler: calculator, require_approval: true, approval_prompt: <<approvalprompt>>}
@@ -143,6 +151,7 @@ agents:
     tools: [fetch, calc, shop]
     notifications: [{id: <<notificationid>>, url: "http://SERVER/told?token=<<standingtoken>>", events: [task.completed, task.failed], headers: {X-Key: <<standingheader>>}, payload: {template: "<<payload>>"}}]
   <<agentname>>: {llm: m, instruction: <<instruction>>}
+  reader: {llm: m, document_stores: [manual], include_context: true}
   formal: {llm: m, structured_output: {name: <<schemaname>>, schema: {type: object, properties: {k: {type: string, description: <<schemadescription>>}}}}}
   abroad: {llm: away}
   other: {type: remote, url: "http://<<remoteuser>>:<<remotepass>>@SERVER/remote", credentials: {token: <<remotetoken>>}}
@@ -317,6 +326,7 @@ func (ts *testServer) useCanaries(t *testing.T, c *canarySet) {
 	repeatable(http.StatusNoContent, "PUT", base+"/secrets/LATER", map[string]any{"value": c.canary("latersecret")})
 
 	ana, op := ts.createToken(t, "acme", c.canary("subject"), nil), ts.createToken(t, "acme", c.canary("subject"), map[string]any{"roles": []string{"operator", "approver"}})
+	ts.putCanaries(t, c, op)
 	ts.sendCanaries(t, c, ana, op)
 	foreign := strings.Join([]string{encodeSegment(`{"alg":"EdDSA","kid":"` + c.canary("keyid") + `"}`), encodeSegment(`{"iss":"https://` + c.canary("issuer") + `.example","aud":"` + c.canary("audience") + `","sub":"x","exp":4102444800}`), "c2ln"}, ".")
 	ts.requireStatus(t, http.StatusUnauthorized, nil, "GET", "/apps/acme/tasks", foreign, nil) // the server fetches the keys of the app's issuer
@@ -365,6 +375,29 @@ func newCanaryShop(t *testing.T, c *canarySet) string {
 	return frontend.URL
 }
 
+// putCanaries uploads a document, all of whose texts are canaries, waits until it is indexed, and searches for it.
+func (ts *testServer) putCanaries(t *testing.T, c *canarySet, op string) {
+	t.Helper()
+	const documents = "/v1/document-stores/manual/documents/"
+	put := ts.newRequest(t, "PUT", documents+c.canary("documentid")+".md", op, "# "+c.canary("documentheading")+"\n\nIt is about "+c.canary("documentword")+".\n")
+	put.Header.Set("Content-Type", "text/markdown")
+	put.Header.Set("X-Document-Title", c.canary("documenttitle"))
+	put.Header.Set("X-Document-Metadata", c.fillTemplate(`{"<<documentkey>>": "<<documentvalue>>"}`))
+	put.Header.Set("X-Document-Access", c.fillTemplate(`{"subjects": ["<<subject>>"]}`))
+	put.Header.Set("Idempotency-Key", "put-document")
+	if status, body := ts.sendRequest(t, put); status != http.StatusAccepted {
+		t.Fatalf("put a document: %d %s", status, body)
+	}
+	waitWithin(t, 20*time.Second, "the document is indexed", func() bool {
+		_, body := ts.doRequest(t, "GET", documents+c.canary("documentid")+".md", op, nil)
+		return strings.Contains(body, `"indexed"`)
+	})
+	search := map[string]any{"query": c.canary("documentword") + " " + c.canary("documentquery"), "filter": map[string]string{c.canary("documentkey"): c.canary("documentvalue")}}
+	if status, body := ts.doRequest(t, "POST", "/v1/document-stores/manual:search", op, search); status != http.StatusOK || !strings.Contains(body, c.canary("documentheading")) {
+		t.Errorf("search: %d %s", status, body)
+	}
+}
+
 // sendCanaries sends canaries as a user: in messages, decisions and credentials, and has models and tools return
 // some.
 func (ts *testServer) sendCanaries(t *testing.T, c *canarySet, ana, op string) {
@@ -388,6 +421,9 @@ func (ts *testServer) sendCanaries(t *testing.T, c *canarySet, ana, op string) {
 	send("formal", "json please")
 	send("abroad", c.canary("abroadmessage"))
 	send("other", c.canary("remotemessage"))
+	if body := send("reader", "look it up"); !strings.Contains(body, c.canary("documentword")) {
+		t.Errorf("the agent has not read the document: %s", body)
+	}
 	parts := []any{
 		map[string]any{"type": "data", "data": map[string]any{c.canary("partkey"): c.canary("partvalue")}},
 		map[string]any{"type": "file", "file": map[string]any{"name": c.canary("filename"), "mime_type": "text/plain", "file_with_bytes": base64.StdEncoding.EncodeToString([]byte("with " + c.canary("filebytes") + " inside"))}},

@@ -223,7 +223,7 @@ func handleDeleteDocument(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	c.stores.NotifyChanged() // external vector stores have the vectors still
-	if err := c.record(r.Context(), "document.delete", map[string]any{"store": c.store.Name, "document": id}); err != nil {
+	if err := c.record(r.Context(), "document.delete", id, map[string]any{"store": c.store.Name}); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -55,7 +55,7 @@ func handleReindex(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := c.record(r.Context(), "document.reindex", map[string]any{"store": c.store.Name, "confirm": confirmed}); err != nil {
+	if err := c.record(r.Context(), "document.reindex", "", map[string]any{"store": c.store.Name, "confirm": confirmed}); err != nil {
 		return err
 	}
 	body, err := c.readStatus(r.Context())
@@ -114,7 +114,7 @@ func (c call) withStore(ctx context.Context, do func() error) error {
 	return err
 }
 
-// record adds an entry about what the caller has done to the audit trail.
-func (c call) record(ctx context.Context, action string, detail map[string]any) error {
-	return c.stores.Record(ctx, audit.Entry{Actor: c.Actor(), Action: action, Detail: detail})
+// record adds an entry about what the caller has done, with a document or with the whole store (""), to the audit trail.
+func (c call) record(ctx context.Context, action, document string, detail map[string]any) error {
+	return c.stores.Record(ctx, audit.Entry{Actor: c.Actor(), Action: action, Detail: detail}, document)
 }

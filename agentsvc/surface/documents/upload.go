@@ -60,8 +60,8 @@ func handlePutDocument(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if outcome != corpus.Unchanged {
-		detail := map[string]any{"store": c.store.Name, "document": id, "outcome": string(outcome), "bytes": stored.Bytes, "content_hash": stored.ContentHash}
-		if err := c.record(ctx, "document.put", detail); err != nil {
+		detail := map[string]any{"store": c.store.Name, "outcome": string(outcome), "bytes": stored.Bytes}
+		if err := c.record(ctx, "document.put", id, detail); err != nil {
 			return err
 		}
 	}

@@ -144,7 +144,7 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 			return nil, err
 		}
 		return runtime.Build(cfg, runtime.Tenant{
-			ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.EffectiveLimits(), Plan: s.App.Plan, PrivateNetwork: s.App.ID == tenancy.DefaultID,
+			ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.EffectiveLimits(), Plan: s.App.Plan, Hash: s.Hasher.Sum, PrivateNetwork: s.App.ID == tenancy.DefaultID,
 			Notifications: runtime.NotificationSettings{PrivateNetwork: s.App.ID == tenancy.DefaultID},
 		}, shared)
 	}, runtimecache.Options{Log: log})
