@@ -3,9 +3,10 @@ package extract_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -161,14 +162,41 @@ func TestReadAsOtherUser(t *testing.T) {
 			return
 		}
 		eventually(t, func() bool {
-			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid))
-			return err == nil && strings.Contains(string(status), "\nUid:\t65534\t") // the number of the default user of untrusted programs
+			return slices.ContainsFunc(listHelper(t, p.Pid), func(status string) bool {
+				return strings.Contains(status, "\nUid:\t65534\t") // the number of the default user of untrusted programs
+			})
 		})
 		_ = p.Kill()
 	})
 	r.SetHelperVariable("hang")
 	_, err = r.Read(t.Context(), "a.txt", "", strings.NewReader("text"))
 	requireProblem(t, err, extract.Crashed)
+}
+
+// listHelper returns the status of each process of a helper: of the one that was started and of those below it, which
+// bubblewrap has.
+func listHelper(t *testing.T, started int) (statuses []string) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	byParent := map[string][]string{} // the ids of processes
+	byID := map[string]string{}
+	for _, file := range files {
+		status, err := os.ReadFile(file)
+		_, parent, found := strings.Cut(string(status), "\nPPid:\t")
+		if err != nil || !found {
+			continue // it has ended
+		}
+		id := filepath.Base(filepath.Dir(file))
+		parent, _, _ = strings.Cut(parent, "\n")
+		byID[id], byParent[parent] = string(status), append(byParent[parent], id)
+	}
+	for open := []string{strconv.Itoa(started)}; len(open) > 0; open = open[1:] {
+		statuses, open = append(statuses, byID[open[0]]), append(open, byParent[open[0]]...)
+	}
+	return statuses
 }
 
 // eventually polls until done returns true, for at most a minute.
@@ -258,7 +286,15 @@ func TestKilledHelper(t *testing.T) {
 	t.Parallel()
 	r := newReader(t)
 	r.SetHelper("hang", longTimeout)
-	r.OnStart(func(p *os.Process) { _ = p.Kill() })
+	r.OnStart(func(p *os.Process) {
+		// Under bubblewrap it has begun when the process of the program exists. Killed before, the first process may leave
+		// the second behind.
+		eventually(t, func() bool {
+			all := listHelper(t, p.Pid)
+			return !strings.HasPrefix(all[0], "Name:\tbwrap") || len(all) > 2
+		})
+		_ = p.Kill()
+	})
 	_, err := r.Read(t.Context(), "a.txt", "", strings.NewReader("text"))
 	requireProblem(t, err, extract.Crashed)
 }
