@@ -47,9 +47,10 @@ func TestNamesThatAreNot(t *testing.T) {
 	}
 	budget(400, there, "acme", m{"agent": "cok"})
 	budget(400, "scope.key", "acme", m{"key": "nosuch"})
-	budget(400, "there are scripted/scripted", "acme", m{"model": "gtp-4*"})
-	budget(400, "there are scripted/scripted\"", "acme", m{"model": "words"}) // embeddings count in no budget
+	budget(400, "there are openai/words, scripted/scripted", "acme", m{"model": "gtp-4*"})
+	budget(400, "there are openai/words, scripted/scripted", "acme", m{"model": "word"})
 	budget(201, "", "acme", m{"agent": "cook", "key": key.ID, "model": "script*"})
+	sendAdmin(201, "", http.MethodPost, "/admin/apps/acme/budgets", m{"name": "embeddings", "scope": m{"model": "words"}, "unit": "tokens", "amount": 5, "window": "day"})
 	sendAdmin(201, "", http.MethodPost, "/admin/apps", m{"name": "globex", "config": config})
 	budget(400, "scope.key", "globex", m{"key": key.ID})
 	sendAdmin(400, "scope.key", http.MethodPost, "/admin/budgets", m{"name": "all", "scope": m{"key": "nosuch"}, "unit": "calls", "amount": 5, "window": "day"})
