@@ -16,6 +16,8 @@ type sources struct {
 	// numbers has the number of each passage, last is the highest one. Guarded by mu.
 	numbers map[sourceKey]int
 	last    int
+	// earlier are the entries of earlier turns, until the first passage is numbered; see skipEarlier. Guarded by mu.
+	earlier []agentsvc.Entry
 	// unrecorded are not on the log yet. Guarded by mu.
 	unrecorded []agentsvc.Sources
 	// inPrompt are the numbers of passages in the system prompt. Guarded by mu.
@@ -31,6 +33,7 @@ type sourceKey struct{ store, document, passage string }
 func (s *sources) numberSources(found []agentsvc.Source, inPrompt bool) []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.skipEarlier()
 	var added []agentsvc.Source
 	numbers := make([]int, len(found))
 	for i, source := range found {
@@ -61,10 +64,16 @@ const maxFirstNumber = 500
 // continueNumbers makes the turn's numbers follow those of the passages in earlier turns of the session: the model reads
 // both, and a mark must have one meaning.
 func (s *sources) continueNumbers(session []agentsvc.Entry) {
-	quoted := map[string]bool{}
-	addQuotedLines(quoted, session)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.earlier = session
+}
+
+// skipEarlier looks for the numbers in earlier turns, once: most turns number no passage. The caller has locked mu.
+func (s *sources) skipEarlier() {
+	quoted := map[string]bool{}
+	addQuotedLines(quoted, s.earlier)
+	s.earlier = nil
 	for line := range quoted {
 		n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(line, quotedPrefix), ","))
 		if err == nil && n <= maxFirstNumber {
