@@ -137,23 +137,6 @@ type (
 		Severity  string `json:"severity"`
 		Shadow    bool   `json:"shadow,omitempty"`
 	}
-	// sourcesBody is a list of passages that the models of a turn are given.
-	sourcesBody struct {
-		List     []sourceBody `json:"list"`
-		InPrompt bool         `json:"in_prompt,omitempty"`
-	}
-	// sourceBody has the fields of agentsvc.Source in the same order, so that one converts to the other.
-	sourceBody struct {
-		N        int    `json:"n"`
-		Passage  string `json:"passage"`
-		Store    string `json:"store"`
-		Document string `json:"document"`
-		Title    string `json:"title,omitempty"`
-		Page     int    `json:"page,omitempty"`
-		Heading  string `json:"heading,omitempty"`
-		URL      string `json:"url,omitempty"`
-		Quote    string `json:"quote"`
-	}
 	// checkpointBody is a restore point.
 	checkpointBody struct {
 		Reason string `json:"reason"`
@@ -217,11 +200,7 @@ func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 		f := findingBody(*ev.Finding)
 		kind, b.Finding = kindFinding, &f
 	case ev.Sources != nil:
-		s := &sourcesBody{List: make([]sourceBody, len(ev.Sources.List)), InPrompt: ev.Sources.InPrompt}
-		for i, source := range ev.Sources.List {
-			s.List[i] = sourceBody(source)
-		}
-		kind, b.Sources = kindSources, s
+		kind, b.Sources = kindSources, fromSources(ev.Sources)
 	case ev.Checkpoint != nil:
 		kind, b.Checkpoint = kindCheckpoint, &checkpointBody{string(ev.Checkpoint.Reason), ev.Checkpoint.Step}
 	default:
@@ -283,11 +262,7 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 		f := agentsvc.Finding(*b.Finding)
 		ev.Finding = &f
 	case b.Sources != nil:
-		s := &agentsvc.Sources{List: make([]agentsvc.Source, len(b.Sources.List)), InPrompt: b.Sources.InPrompt}
-		for i, source := range b.Sources.List {
-			s.List[i] = agentsvc.Source(source)
-		}
-		ev.Sources = s
+		ev.Sources = toSources(b.Sources)
 	case b.Checkpoint != nil:
 		ev.Checkpoint = &agentsvc.Checkpoint{Reason: agentsvc.CheckpointReason(b.Checkpoint.Reason), Step: b.Checkpoint.Step}
 	}
