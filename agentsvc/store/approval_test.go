@@ -207,7 +207,7 @@ func TestDecideEnds(t *testing.T) {
 		if state, _, _ := loadRunState(t, d, run); state != store.Completed {
 			t.Errorf("the run is %s", state)
 		}
-		if err := s.Approvals.RecordDecisions(t.Context(), seen, newDecisionRecord(seen, agentsvc.Working, "c1")); !errors.Is(err, agentsvc.ErrLeaseLost) {
+		if err := s.Approvals.RecordDecisions(t.Context(), seen, newDecisionRecord(seen, agentsvc.Working, "c1")); !errors.Is(err, agentsvc.ErrTaskChanged) {
 			t.Errorf("another decision: %v", err)
 		}
 	})
@@ -225,7 +225,7 @@ func TestDecideRace(t *testing.T) {
 					switch err := s.Approvals.RecordDecisions(t.Context(), seen, newDecisionRecord(seen, state, "c1", "c2")); {
 					case err == nil:
 						won.Add(1)
-					case !errors.Is(err, agentsvc.ErrLeaseLost):
+					case !errors.Is(err, agentsvc.ErrTaskChanged):
 						t.Error(err)
 					}
 				})

@@ -9,8 +9,9 @@
 // Nothing locks a task while it is read. Every change of a task is a batch of statements whose first one updates the
 // task's row on the condition that its epoch and sequence are those that the writer last saw; the others insert rows
 // on the condition that the task now has the new epoch and sequence (type precondition). If the first statement
-// touches no row, the others touch none either, and the method returns [agentsvc.ErrLeaseLost]. So a lost race leaves
-// no trace, and no transaction needs a second round trip.
+// touches no row, the others touch none either, and the method returns [agentsvc.ErrTaskChanged],
+// or [agentsvc.ErrLeaseLost] where the writer is a worker. So a lost race leaves no trace, and no transaction needs a
+// second round trip.
 //
 // # Epochs
 //
@@ -141,9 +142,9 @@ type Run struct {
 	Message agentsvc.Message
 	// Trace is the W3C traceparent of the request that opened the turn; "" = not traced.
 	Trace string
-	// Reservation is the note of what the turn reserved from the tenant's limits, for the code that settles it; "" =
+	// LimitReservation is the note of what the turn reserved from the tenant's limits, for the code that settles it; "" =
 	// nothing.
-	Reservation string
+	LimitReservation string
 	// Roles are the caller's when the turn was accepted.
 	Roles []string
 	Lease

@@ -81,7 +81,7 @@ func TestCancel(t *testing.T) {
 				t.Errorf("the run of a task that was %s is %s at %q", seen.Status.State, state, worker)
 			}
 			before := dumpTables(t, d)
-			if err := s.Tasks.Cancel(t.Context(), got, sequenceEvents(id, got.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); !errors.Is(err, agentsvc.ErrLeaseLost) {
+			if err := s.Tasks.Cancel(t.Context(), got, sequenceEvents(id, got.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); !errors.Is(err, agentsvc.ErrTaskChanged) {
 				t.Errorf("cancel a task that has ended: %v", err)
 			}
 			if diff := cmp.Diff(before, dumpTables(t, d)); diff != "" {

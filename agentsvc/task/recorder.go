@@ -31,15 +31,15 @@ type Recorders struct {
 type Recorder struct {
 	shared       *Recorders
 	run          *store.Run
-	memory       *capacity.Reservation // what reads for the run reserve; nil = without a bound
-	removeWriter func()                // removes the run from the hub's writers
-	startedAt    time.Time             // for [Observation].Worked
-	ended        bool                  // the run's end is committed
+	memory       *capacity.MemoryReservation // what reads for the run reserve; nil = without a bound
+	removeWriter func()                      // removes the run from the hub's writers
+	startedAt    time.Time                   // for [Observation].Worked
+	ended        bool                        // the run's end is committed
 }
 
 // New returns the recorder of run, whose reads reserve memory, and registers the run as a writer in the hub. Close must
 // be called when the run is over.
-func (r *Recorders) New(run *store.Run, memory *capacity.Reservation) *Recorder {
+func (r *Recorders) New(run *store.Run, memory *capacity.MemoryReservation) *Recorder {
 	return &Recorder{shared: r, run: run, memory: memory, removeWriter: r.hub.addWriter(topicKey{r.tenant, run.Task}), startedAt: time.Now()}
 }
 
