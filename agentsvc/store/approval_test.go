@@ -88,7 +88,7 @@ func TestApprovalsLost(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
 		taken := leaseRun(t, d, run.Task, 1)
-		if _, err := s.Runs.AcquireLease(t.Context(), &taken); err != nil {
+		if _, err := s.Runs.BeginRun(t.Context(), &taken); err != nil {
 			t.Fatal(err)
 		}
 		before := dumpTables(t, d)
@@ -266,7 +266,7 @@ func TestOverdue(t *testing.T) {
 		if err != nil || len(claimed) != 1 || claimed[0].Task != late.ID {
 			t.Fatalf("claimed %+v (%v)", claimed, err)
 		}
-		if _, err := s.Runs.AcquireLease(ctx, &claimed[0]); !errors.Is(err, store.ErrTaskInterrupted) {
+		if _, err := s.Runs.BeginRun(ctx, &claimed[0]); !errors.Is(err, store.ErrTaskInterrupted) {
 			t.Errorf("begun: %v", err)
 		}
 		seqs, err := s.Approvals.ListOverdue(ctx, late.ID)

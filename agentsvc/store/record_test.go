@@ -83,7 +83,7 @@ func TestStale(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
 		newer := run
-		if _, err := s.Runs.AcquireLease(t.Context(), &newer); err != nil {
+		if _, err := s.Runs.BeginRun(t.Context(), &newer); err != nil {
 			t.Fatal(err)
 		}
 		ended := createTask(t, s, newRun("w1"))
@@ -201,7 +201,7 @@ func raceWriters(t *testing.T, s *store.Store) {
 	for range 2 {
 		wg.Go(func() {
 			claimed := store.Run{Task: run.Task, Turn: 1}
-			if _, err := s.Runs.AcquireLease(ctx, &claimed); err != nil {
+			if _, err := s.Runs.BeginRun(ctx, &claimed); err != nil {
 				checkErrorIs(t, "begin", err, agentsvc.ErrLeaseLost)
 				return
 			}
@@ -443,7 +443,7 @@ func createEndingTurn(t *testing.T, s *store.Store, tenant db.ID, i int, some bo
 		rec.Events, rec.EndState, rec.RetryDelay, rec.Error, rec.SessionEntries = nil, store.Pending, time.Hour, "again", nil
 	case 5:
 		if newer := run; some {
-			if _, err := s.Runs.AcquireLease(t.Context(), &newer); err != nil {
+			if _, err := s.Runs.BeginRun(t.Context(), &newer); err != nil {
 				t.Fatal(err)
 			}
 			return run, rec, agentsvc.ErrLeaseLost

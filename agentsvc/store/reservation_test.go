@@ -41,7 +41,7 @@ func TestReserved(t *testing.T) {
 			if err != nil || len(got) != 1 || got[0].Task != run.Task || got[0].LimitReservation != name {
 				t.Errorf("%s: %+v, %v", name, got, err)
 			}
-			if _, err := s.Runs.AcquireLease(t.Context(), &got[0]); err != nil {
+			if _, err := s.Runs.BeginRun(t.Context(), &got[0]); err != nil {
 				t.Fatal(err)
 			}
 			rec := store.Record{Events: sequenceEvents(run.Task, 3, statusEvent(agentsvc.InputRequired, nil)), EndState: store.InputRequired}

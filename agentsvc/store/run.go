@@ -20,24 +20,25 @@ type Runs struct {
 	sessions *Sessions
 }
 
-// AcquireLease acquires the lease of a claimed run's task: it raises the task's epoch, fills in what the claim
-// does not know of run and, where the task was submitted, appends the working status. It returns
+// BeginRun begins a run that [RunQueue.ClaimRuns] has leased: it raises the task's epoch, fills in what the claim does
+// not know of run and, where the task was submitted, appends the working status. A run that was accepted in a slot of this
+// process needs none of it: its task was written at the epoch of the lease. It returns
 // [agentsvc.ErrLeaseLost] if the task does not wait for this run any more or the run is not leased to its worker any
 // more, and [ErrTaskInterrupted] if the task waits for a human.
-func (s *Runs) AcquireLease(ctx context.Context, run *Run) (evs []agentsvc.Event, err error) {
+func (s *Runs) BeginRun(ctx context.Context, run *Run) (evs []agentsvc.Event, err error) {
 	for range maxAttempts {
 		// Unless a rescue has raised the epoch, an earlier worker may write until it is raised here, so the state that
 		// was read can be outdated.
-		if evs, err = s.tryAcquireLease(ctx, run); !errors.Is(err, agentsvc.ErrTaskChanged) {
+		if evs, err = s.tryBeginRun(ctx, run); !errors.Is(err, agentsvc.ErrTaskChanged) {
 			return evs, err
 		}
 	}
 	return nil, err
 }
 
-// tryAcquireLease is one attempt of AcquireLease. It returns [agentsvc.ErrTaskChanged] if the task changed between the
+// tryBeginRun is one attempt of BeginRun. It returns [agentsvc.ErrTaskChanged] if the task changed between the
 // read and the conditional write.
-func (s *Runs) tryAcquireLease(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
+func (s *Runs) tryBeginRun(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
 	seen, found, leased, err := s.loadLeaseState(ctx, run)
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ type StoredTask struct {
 	agentsvc.Task
 	Epoch        int64         // the task's fencing token
 	Turn         int64         // number of the current turn, from 1
-	OpensContext bool          // the task was accepted without a context; read only by AcquireLease
+	OpensContext bool          // the task was accepted without a context; read only by BeginRun
 	FirstSeq     int64         // first sequence of the turn's journal; read only with the approvals
 	EncodedCache *EncodedCache // encoded forms of this version; nil where the task was read with approvals or as state only
 }

@@ -40,9 +40,9 @@ func (l *DeadLetters) List(ctx context.Context, f deadletter.Filter) ([]deadlett
 	return deadletter.List(ctx, l.db, f)
 }
 
-// Add makes run a dead letter and ends its task as failed. It returns [agentsvc.ErrLeaseLost] if the task does not
+// GiveUp makes run a dead letter and ends its task as failed. It returns [agentsvc.ErrLeaseLost] if the task does not
 // wait for the run any more. queue.Options.GiveUp calls it.
-func (l *DeadLetters) Add(ctx context.Context, run store.Run, reason string) error {
+func (l *DeadLetters) GiveUp(ctx context.Context, run store.Run, reason string) error {
 	st := store.New(l.db, run.Tenant)
 	for {
 		t, err := st.Tasks.LoadState(ctx, run.Task)

@@ -43,11 +43,11 @@ func (r *Recorders) New(run *store.Run, memory *capacity.MemoryReservation) *Rec
 	return &Recorder{shared: r, run: run, memory: memory, removeWriter: r.hub.addWriter(topicKey{r.tenant, run.Task}), startedAt: time.Now()}
 }
 
-// BeginRun acquires the task's lease for a run that was claimed from the queue: it raises the task's epoch, which
+// BeginRun begins a run that was claimed from the queue ([store.Runs.BeginRun]): it raises the task's epoch, which
 // fences all earlier workers, and completes run. It returns [agentsvc.ErrLeaseLost] if the task no longer waits for
 // the run, also after it handled an expired approval or a budget wait (approvalExpiry).
 func (r *Recorder) BeginRun(ctx context.Context) error {
-	evs, err := r.shared.store.Runs.AcquireLease(ctx, r.run)
+	evs, err := r.shared.store.Runs.BeginRun(ctx, r.run)
 	switch {
 	case err == nil:
 		r.shared.hub.publishEvents(topicKey{r.shared.tenant, r.run.Task}, evs...)
