@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -183,9 +184,9 @@ func (f fleet) addRows(u unitCost, r *report) {
 		{"the processes", perSecond(f.processes*f.processCores, u.server)},
 		{"PostgreSQL's processors", perSecond(f.postgresCores, u.postgres)},
 		{"Redis", perSecond(f.redisCores, u.redis)},
-		{"PostgreSQL's log", f.walPerSecond / u.wal},
+		{"PostgreSQL's log", f.walPerSecond / max(u.wal, 1)},
 	}
-	slices.SortFunc(parts, func(a, b part) int { return int(a.rate - b.rate) })
+	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.rate, b.rate) })
 	shares := ""
 	for _, p := range parts {
 		shares += fmt.Sprintf(", %s %.0f%%", p.name, 100*f.calls/p.rate)
