@@ -213,7 +213,7 @@ func (b *databaseBuilder) newDocumentSource(c *config.DocumentStore, reads func(
 // newDirectorySource returns the source of a folder. A tenant's is opened below its granted root, and the grant is checked
 // again each time, as for databases.
 func (b *databaseBuilder) newDirectorySource(c *config.DocumentStore, reads func(name string) bool) (source.Source, error) {
-	opts := directory.Options{Config: c.Source, Watch: c.Watch, Reads: reads}
+	opts := directory.Options{Config: c.Source, Watch: c.Watch, Reads: reads, IsOwnFile: b.folderGuard.IsOwnFile}
 	if !b.tenant.DefaultApp {
 		if _, err := b.resolvePath("path", grant.Filesystem, c.Source.Path); err != nil {
 			return nil, err

@@ -146,7 +146,7 @@ func newFunctionTool(b *toolBuilder, name string, t *config.Tool) (tool.Tool, er
 		if err != nil {
 			return nil, err
 		}
-		o.Folder, o.Root = at.FullPath(), at.Root
+		o.Folder, o.Root, o.Guard = at.FullPath(), at.Root, b.folderGuard
 	}
 	if t.Parameters != nil {
 		schema, err := json.Marshal(t.Parameters)

@@ -67,6 +67,9 @@ type Options struct {
 	User string
 	// ProgramFolders are further folders of the host whose programs tenants may run and read.
 	ProgramFolders []string
+	// OwnFiles are absolute paths of the server's own files, which no program may see. Those that do not exist when a
+	// program starts are ignored.
+	OwnFiles []string
 	// Log receives one record that describes the sandbox; it may be nil.
 	Log *slog.Logger
 }

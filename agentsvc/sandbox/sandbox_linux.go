@@ -140,6 +140,10 @@ func (h *Host) buildCommand(ctx context.Context, k backend, p Program) (*exec.Cm
 	if p.File != "" {
 		o.Execute = findLoaders(append([]string{p.File}, p.Others...), o.canInterpret)
 	}
+	// Landlock permits folders as a whole.
+	if own := h.findOwnFiles(append([]string{p.Folder}, p.Read...)); k.bwrap == "" && len(own) > 0 {
+		return nil, fmt.Errorf("%s is a file of this server's own, and without bubblewrap a program could read it: name a folder without such files, or install bubblewrap", own[0])
+	}
 	text, err := o.encodeVariable()
 	if err != nil {
 		return nil, err
@@ -263,10 +267,24 @@ func (h *Host) bubblewrapArgs(k backend, o helperConfig) []string {
 	for _, file := range visible {
 		args = append(args, "--ro-bind-try", file, file)
 	}
-	// Later arguments override earlier ones: the writable folder comes after the read-only files, and the root is
-	// made read-only last.
-	args = append(args, "--bind", o.Folder, o.Folder, "--ro-bind", h.helper, helperPath, "--remount-ro", "/", "--chdir", o.Folder)
+	// Later arguments override earlier ones: the writable folder comes after the read-only files, the server's own files
+	// after both, and the root is made read-only last. A file that something is mounted on cannot be moved or removed.
+	args = append(args, "--bind", o.Folder, o.Folder)
+	for _, file := range h.findOwnFiles(append(visible[:len(visible):len(visible)], o.Folder)) {
+		args = append(args, "--ro-bind", "/dev/null", file)
+	}
+	args = append(args, "--ro-bind", h.helper, helperPath, "--remount-ro", "/", "--chdir", o.Folder)
 	return append(args, "--", helperPath)
+}
+
+// findOwnFiles returns the server's own files that exist and are, or lie in, one of the visible files and folders.
+func (h *Host) findOwnFiles(visible []string) (files []string) {
+	for _, file := range h.options.OwnFiles {
+		if file, err := filepath.EvalSymlinks(file); err == nil && isUnder(file, visible) {
+			files = append(files, file)
+		}
+	}
+	return files
 }
 
 // parentFolders returns the folders above files, each once and after its parent.

@@ -245,3 +245,50 @@ func TestLimits(t *testing.T) {
 		}
 	})
 }
+
+// TestOwnFiles runs programs in a folder with a file of the server itself. They neither read it nor move or link it; where
+// the sandbox cannot hide it, they do not start.
+func TestOwnFiles(t *testing.T) {
+	t.Parallel()
+	helper, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := newFolder(t)
+	own := filepath.Join(dir, "stoa.secrets")
+	if err := os.WriteFile(own, []byte("a secret"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"bubblewrap", "landlock"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := sandbox.NewHost(helper, sandbox.Options{ProgramFolders: []string{os.TempDir()}, OwnFiles: []string{own, filepath.Join(dir, "missing")}})
+			if !sandbox.ForceBackend(h, name) {
+				t.Skipf("NOTHING IS PROVED HERE: this machine has no sandbox by %s", name)
+			}
+			if name == "landlock" {
+				_, err := h.NewCommand(t.Context(), sandbox.Program{File: "/bin/cat", Folder: dir})
+				if err == nil || !strings.Contains(err.Error(), "is a file of this server's own") {
+					t.Errorf("started: %v", err)
+				}
+				if out, code := runProgram(t, h, sandbox.Program{}, "true"); code != 0 {
+					t.Errorf("in another folder: %d, %s", code, out)
+				}
+				return
+			}
+			for _, words := range [][]string{{"cat", own}, {"cp", own, "copy"}, {"mv", own, "moved"}, {"rm", "-f", own}, {"ln", own, "linked"}, {"tee", own}} {
+				if out, _ := runProgram(t, h, sandbox.Program{Folder: dir, Any: true}, words...); strings.Contains(out, "a secret") {
+					t.Errorf("%q prints %q", words, out)
+				}
+			}
+			for _, file := range []string{"copy", "moved", "linked"} {
+				if text, err := os.ReadFile(filepath.Join(dir, file)); err == nil && len(text) > 0 {
+					t.Errorf("%s holds %q", file, text)
+				}
+			}
+			if text, err := os.ReadFile(own); err != nil || string(text) != "a secret" {
+				t.Errorf("the file holds %q (%v)", text, err)
+			}
+		})
+	}
+}

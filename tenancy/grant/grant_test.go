@@ -287,3 +287,36 @@ func TestFindProgramOverlap(t *testing.T) {
 		}
 	}
 }
+
+func TestIsOwnFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	own, other, link := filepath.Join(dir, "stoa.secrets"), filepath.Join(dir, "notes"), filepath.Join(dir, "link")
+	for _, file := range []string{own, other} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Link(own, link); err != nil {
+		t.Fatal(err)
+	}
+	guard, err := grant.NewGuard()
+	if err == nil {
+		guard, err = guard.WithOwnFiles(own, filepath.Join(dir, "missing"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{own: true, link: true, other: false, dir: false} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := guard.IsOwnFile(info); got != want {
+			t.Errorf("%s: %v, want %v", path, got, want)
+		}
+		if (*grant.Guard)(nil).IsOwnFile(info) {
+			t.Errorf("%s is the server's without a guard", path)
+		}
+	}
+}

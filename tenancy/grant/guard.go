@@ -22,10 +22,14 @@ var reservedFolders = []string{
 // sharedFolders are folders that all users of a host share. They cannot be roots themselves; folders in them can.
 var sharedFolders = []string{"/", "/home", "/tmp", "/var", "/var/lib", "/var/tmp"}
 
-// Guard knows the folders that no grant may reach. A nil Guard knows only those of the system. It is immutable.
+// Guard knows the folders that no grant may reach, and the server's own files, which no app may read or write: the
+// operator's app may use any folder, and its default one often holds them. A nil Guard knows only the folders of the
+// system. It is immutable.
 type Guard struct {
 	// serverPaths are absolute paths of files and folders of the server: data, configuration, secrets.
 	serverPaths []string
+	// ownFiles are absolute paths of the files among them.
+	ownFiles []string
 }
 
 // NewGuard returns a guard of the system's folders and of the server's own files and folders.
@@ -39,6 +43,35 @@ func NewGuard(private ...string) (*Guard, error) {
 		g.serverPaths = append(g.serverPaths, abs)
 	}
 	return g, nil
+}
+
+// WithOwnFiles returns a guard that also knows the server's own files, of which some may not exist yet.
+func (g *Guard) WithOwnFiles(files ...string) (*Guard, error) {
+	own := Guard{serverPaths: g.serverPaths}
+	for _, file := range files {
+		abs, err := filepath.Abs(file)
+		if err != nil {
+			return nil, err
+		}
+		own.ownFiles = append(own.ownFiles, abs)
+	}
+	return &own, nil
+}
+
+// OwnFiles returns the absolute paths of the server's own files.
+func (g *Guard) OwnFiles() []string {
+	if g == nil {
+		return nil
+	}
+	return g.ownFiles
+}
+
+// IsOwnFile reports whether an open file is one of the server's own, under whatever name it was opened.
+func (g *Guard) IsOwnFile(info fs.FileInfo) bool {
+	return slices.ContainsFunc(g.OwnFiles(), func(path string) bool {
+		own, err := os.Stat(path)
+		return err == nil && os.SameFile(own, info)
+	})
 }
 
 // CheckRoot returns an error if no grant may name root, as it is written or with symbolic links resolved.

@@ -73,7 +73,7 @@ func (r readFileTool) Call(ctx context.Context, in tool.Call) (string, error) {
 		return "", err
 	}
 	defer func() { _ = root.Close() }()
-	f, _, err := openFile(root, name)
+	f, _, err := r.folder.openFile(root, name)
 	if err != nil {
 		return "", err
 	}
@@ -184,18 +184,23 @@ func (w writeFileTool) Call(_ context.Context, in tool.Call) (string, error) {
 		return "", err
 	}
 	defer func() { _ = root.Close() }()
-	if err := replaceFile(root, name, args.Content); err != nil {
+	if err := w.folder.replaceFile(root, name, args.Content); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%s now has %d bytes.", name, len(args.Content)), nil
 }
 
 // replaceFile replaces the file at name atomically: it writes a temporary file in the same folder and renames it, so
-// that a reader sees the old or the new content. It refuses anything but a regular file at name.
-func replaceFile(root *os.Root, name, content string) error {
+// that a reader sees the old or the new content. It refuses anything but a regular file at name, and files of the server
+// itself.
+func (f confinedFolder) replaceFile(root *os.Root, name, content string) error {
 	// Lstat, not Stat: a symbolic link is not followed but refused.
-	if info, err := root.Lstat(name); err == nil && !info.Mode().IsRegular() {
+	switch info, err := root.Lstat(name); {
+	case err != nil:
+	case !info.Mode().IsRegular():
 		return fmt.Errorf("%s is no regular file, and is left as it is", name)
+	case f.guard.IsOwnFile(info):
+		return errOwnFile(name)
 	}
 	// Folders are created within the root only; a link that leads out of it fails.
 	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
@@ -203,13 +208,13 @@ func replaceFile(root *os.Root, name, content string) error {
 	}
 	tempName := path.Join(path.Dir(name), ".new-"+agentsvc.NewID())
 	// O_EXCL: the name is new, so no other file is overwritten.
-	f, err := root.OpenFile(tempName, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	temp, err := root.OpenFile(tempName, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return describePathError(name, err)
 	}
-	_, err = f.WriteString(content)
+	_, err = temp.WriteString(content)
 	// An error of Close may be a failed write, e.g. a full disk.
-	err = errors.Join(err, f.Close())
+	err = errors.Join(err, temp.Close())
 	if err == nil {
 		err = root.Rename(tempName, name)
 	}

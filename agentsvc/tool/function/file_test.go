@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"stoa/agentsvc/tool/function"
+	"stoa/tenancy/grant"
 )
 
 // newTestFolder creates a folder with a few files, and with links that lead out of it.
@@ -202,5 +203,36 @@ func TestTodo(t *testing.T) {
 		if got := callTool(t, f, tt.arguments); got.Text != tt.want || got.Failed != tt.failed {
 			t.Errorf("%s: got %q", tt.arguments, got.Text)
 		}
+	}
+}
+
+// TestOwnFiles has the tools use a folder with a file of the server itself.
+func TestOwnFiles(t *testing.T) {
+	t.Parallel()
+	dir := newTestFolder(t)
+	own := filepath.Join(dir, "notes.txt")
+	if err := os.Link(own, filepath.Join(dir, "linked.txt")); err != nil {
+		t.Fatal(err)
+	}
+	guard, err := grant.NewGuard()
+	if err == nil {
+		guard, err = guard.WithOwnFiles(own)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ tool, arguments, want string }{
+		{"read_file", `{"path":"notes.txt"}`, "read_file: notes.txt is a file of the server's own, which no tool may use"},
+		{"read_file", `{"path":"linked.txt"}`, "read_file: linked.txt is a file of the server's own, which no tool may use"},
+		{"read_file", `{"path":"in"}`, "read_file: in is a file of the server's own, which no tool may use"},
+		{"write_file", `{"path":"notes.txt","content":"x"}`, "write_file: notes.txt is a file of the server's own, which no tool may use"},
+		{"search_files", `{"text":"(?i)two words"}`, "src/a.go:2: // Two Words"},
+	} {
+		if got := callTool(t, newBuiltin(t, tt.tool, function.Options{Folder: dir, Guard: guard}), tt.arguments); got.Text != tt.want {
+			t.Errorf("%s %s: %q, want %q", tt.tool, tt.arguments, got.Text, tt.want)
+		}
+	}
+	if text, err := os.ReadFile(own); err != nil || string(text) != "one\ntwo words\nthree" {
+		t.Errorf("the server's file holds %q (%v)", text, err)
 	}
 }

@@ -22,6 +22,7 @@ type confinedFolder struct {
 	path string
 	// location is the folder below a root; its Root is "" for a folder without one.
 	location grant.RootedPath
+	guard    *grant.Guard
 }
 
 // newConfinedFolder returns the folder of opts, or an error with [agentsvc.CodeInvalid]. The folder must exist.
@@ -34,7 +35,7 @@ func newConfinedFolder(opts Options) (confinedFolder, error) {
 	if err != nil {
 		return confinedFolder{}, err
 	}
-	f := confinedFolder{path: abs}
+	f := confinedFolder{path: abs, guard: opts.Guard}
 	if opts.Root != "" {
 		// The folder is opened relative to the root, so that no symbolic link leads outside, see grant.RootedPath.
 		below, ok := grant.RelBelow(opts.Root, abs)
@@ -76,9 +77,25 @@ func cleanLocalPath(name string) (string, error) {
 	return clean, nil
 }
 
-// openFile opens a regular file for reading and returns it with its information. O_NONBLOCK keeps it from waiting for
-// the writer of a named pipe; pipes, devices and folders are then refused. The caller must close the file.
-func openFile(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
+// openFile opens a regular file for reading and returns it with its information. Files of the server itself are refused.
+// The caller must close the file.
+func (f confinedFolder) openFile(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
+	file, info, err := openRegularFile(root, name)
+	if err == nil && f.guard.IsOwnFile(info) {
+		_ = file.Close()
+		return nil, nil, errOwnFile(name)
+	}
+	return file, info, err
+}
+
+// errOwnFile refuses a file of the server itself.
+func errOwnFile(name string) error {
+	return fmt.Errorf("%s is a file of the server's own, which no tool may use", name)
+}
+
+// openRegularFile opens a regular file. O_NONBLOCK keeps it from waiting for the writer of a named pipe; pipes, devices
+// and folders are then refused.
+func openRegularFile(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, describePathError(name, err)

@@ -13,6 +13,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/tool"
+	"stoa/tenancy/grant"
 )
 
 // Options configure a built-in tool. Empty fields keep the tool's defaults.
@@ -35,6 +36,8 @@ type Options struct {
 	Folder string
 	// Root is the folder below which Folder must be, also after symbolic links are resolved; "" = anywhere.
 	Root string
+	// Guard knows the server's own files, which no tool reads or writes; nil: there are none.
+	Guard *grant.Guard
 }
 
 // builtins are the constructors of the built-in tools, by name.

@@ -96,7 +96,7 @@ func (s searchFilesTool) Call(ctx context.Context, in tool.Call) (string, error)
 	}
 	defer func() { _ = root.Close() }()
 	// The walk is confined by root: symbolic links are neither followed nor matched.
-	search := fileSearch{root: root, pathPattern: args.Files, textPattern: text, work: pattern.NewStepBudget(ctx, s.app, 0)}
+	search := fileSearch{folder: s.folder, root: root, pathPattern: args.Files, textPattern: text, work: pattern.NewStepBudget(ctx, s.app, 0)}
 	if err := fs.WalkDir(root.FS(), ".", search.walkFunc(ctx)); err != nil && !errors.Is(err, fs.SkipAll) {
 		return "", err
 	}
@@ -105,6 +105,7 @@ func (s searchFilesTool) Call(ctx context.Context, in tool.Call) (string, error)
 
 // fileSearch is the state of one search.
 type fileSearch struct {
+	folder      confinedFolder
 	root        *os.Root
 	pathPattern string
 	// textPattern is matched against each line; nil: only paths are searched.
@@ -152,7 +153,7 @@ func (s *fileSearch) addMatch(line string) error {
 // searchLines adds the matching lines of a file, each with its path and number. A file with a NUL byte is not text and
 // is skipped from there on. All files share one step budget, which grows with the bytes that are searched.
 func (s *fileSearch) searchLines(name string) error {
-	f, info, err := openFile(s.root, name)
+	f, info, err := s.folder.openFile(s.root, name)
 	// Unreadable and very large files are skipped without an error: one of them must not fail the whole search.
 	if err != nil || info.Size() > maxSearchedBytes {
 		if err == nil {

@@ -49,7 +49,7 @@ func openDependencies(ctx context.Context, o Options, s Storage, bus *signal.Bus
 	if err != nil {
 		return runtime.Dependencies{}, err
 	}
-	box := sandbox.NewHost(helper, sandbox.Options{User: o.Settings.Sandbox.User, ProgramFolders: o.Settings.Sandbox.Programs, Log: o.Log})
+	box := sandbox.NewHost(helper, sandbox.Options{User: o.Settings.Sandbox.User, ProgramFolders: o.Settings.Sandbox.Programs, OwnFiles: guard.OwnFiles(), Log: o.Log})
 	reader, err := extract.NewReader(helper, box)
 	if err != nil {
 		return runtime.Dependencies{}, err

@@ -45,6 +45,8 @@ type Options struct {
 	// OpenRoot opens the folder, for each listing and each file. For a folder of a tenant it is [grant.RootedPath.OpenFolder],
 	// which refuses links out of the granted root. nil: the operator's folder Config.Path.
 	OpenRoot func() (*os.Root, error)
+	// IsOwnFile reports whether a file is one of the server's own, which is never a document; nil: none is.
+	IsOwnFile func(fs.FileInfo) bool
 	// Watch says whether Wait watches the folder.
 	Watch bool
 	// Reads reports whether a file with this name can be read; it decides where Config.Include is empty. nil: all can.
@@ -55,6 +57,7 @@ type Options struct {
 type Source struct {
 	path        string // absolute, for the watcher; files are opened by openRoot only
 	openRoot    func() (*os.Root, error)
+	isOwnFile   func(fs.FileInfo) bool
 	patterns    patterns
 	maxFileSize int64
 	watcher     *watcher // nil without Options.Watch
@@ -68,9 +71,12 @@ func New(opts Options) (*Source, error) {
 	if err != nil {
 		return nil, source.PermanentErrorf("the folder %s has no absolute path", opts.Config.Path)
 	}
-	s := &Source{path: abs, openRoot: opts.OpenRoot, maxFileSize: int64(opts.Config.MaxFileSize), patterns: newPatterns(opts.Config, opts.Reads)}
+	s := &Source{path: abs, openRoot: opts.OpenRoot, isOwnFile: opts.IsOwnFile, maxFileSize: int64(opts.Config.MaxFileSize), patterns: newPatterns(opts.Config, opts.Reads)}
 	if s.openRoot == nil {
 		s.openRoot = func() (*os.Root, error) { return os.OpenRoot(abs) }
+	}
+	if s.isOwnFile == nil {
+		s.isOwnFile = func(fs.FileInfo) bool { return false }
 	}
 	if s.maxFileSize <= 0 {
 		s.maxFileSize = defaultMaxFileSize
@@ -225,7 +231,7 @@ func (w *walk) visitFile(name string) error {
 		return nil
 	case err != nil:
 		return w.add(w.newFailedItem(name, describeFileError(err)))
-	case !info.Mode().IsRegular():
+	case !info.Mode().IsRegular(), w.source.isOwnFile(info):
 		return nil
 	}
 	return w.add(w.newItem(name, info))
@@ -288,6 +294,8 @@ func (s *Source) openFile(name string) (io.ReadCloser, error) {
 		failed = describeFileError(err)
 	case !info.Mode().IsRegular():
 		failed = source.PermanentErrorf("is no regular file")
+	case s.isOwnFile(info):
+		failed = source.PermanentErrorf("is a file of the server's own")
 	case info.Size() > s.maxFileSize:
 		failed = errTooLarge(info.Size(), s.maxFileSize)
 	default:

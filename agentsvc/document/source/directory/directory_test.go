@@ -435,3 +435,29 @@ func waitFor(t *testing.T, s source.Source, longest time.Duration) error {
 	defer cancel()
 	return s.Wait(ctx)
 }
+
+// TestOwnFiles lists a folder with a file of the server itself, which also takes the place of another one.
+func TestOwnFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFiles(t, dir, "a.txt", "stoa.secrets", "z.txt")
+	own := filepath.Join(dir, "stoa.secrets")
+	s := newSource(t, directory.Options{Config: &config.Source{Path: dir}, IsOwnFile: func(info fs.FileInfo) bool {
+		secret, err := os.Stat(own)
+		return err == nil && os.SameFile(secret, info)
+	}})
+	items := list(t, s)
+	var ids []string
+	for _, item := range items {
+		ids = append(ids, item.ID)
+	}
+	if diff := cmp.Diff([]string{"a.txt", "z.txt"}, ids); diff != "" {
+		t.Fatal(diff)
+	}
+	if err := errors.Join(os.Remove(filepath.Join(dir, "z.txt")), os.Link(own, filepath.Join(dir, "z.txt"))); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := items[1].Open(t.Context()); err == nil || !strings.Contains(err.Error(), "server's own") {
+		t.Errorf("opened %v (%v)", f, err)
+	}
+}
