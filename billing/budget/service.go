@@ -10,7 +10,7 @@
 //     transaction; [CostReservation.ReleaseUsage] returns the reserved amount if nothing was used.
 //
 // A process renews its reservations. Those of a process that died expire ([Service.ExpireReservations]), and the
-// balance is then computed again from the usage rows ([Service.RebuildBalance]). So a hard budget is not exceeded by
+// balance is then computed again from the usage rows ([Service.rebuildBalance]). So a hard budget is not exceeded by
 // concurrent calls in several processes, and a crash neither loses usage that was recorded nor keeps an amount
 // reserved.
 package budget
