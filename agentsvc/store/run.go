@@ -27,11 +27,22 @@ type Runs struct {
 // more, and [ErrTaskInterrupted] if the task waits for a human.
 func (s *Runs) BeginRun(ctx context.Context, run *Run) (evs []agentsvc.Event, err error) {
 	for range maxAttempts {
-		// Unless a rescue has raised the epoch, an earlier worker may write until it is raised here, so the state that
-		// was read can be outdated.
-		if evs, err = s.tryBeginRun(ctx, run); !errors.Is(err, agentsvc.ErrTaskChanged) {
+		evs, err = s.tryBeginRun(ctx, run)
+		if !errors.Is(err, agentsvc.ErrTaskChanged) && !errors.Is(err, ErrTaskInterrupted) {
 			return evs, err
 		}
+		// The condition of the write includes the run's lease, so that only what failed needs this query.
+		leased, leaseErr := s.isLeased(ctx, run)
+		switch {
+		case leaseErr != nil:
+			return nil, leaseErr
+		case !leased:
+			return nil, agentsvc.ErrLeaseLost
+		case errors.Is(err, ErrTaskInterrupted):
+			return nil, err
+		}
+		// Unless a rescue has raised the epoch, an earlier worker may write until it is raised here, so the state that
+		// was read can be outdated.
 	}
 	return nil, err
 }
@@ -39,13 +50,11 @@ func (s *Runs) BeginRun(ctx context.Context, run *Run) (evs []agentsvc.Event, er
 // tryBeginRun is one attempt of BeginRun. It returns [agentsvc.ErrTaskChanged] if the task changed between the
 // read and the conditional write.
 func (s *Runs) tryBeginRun(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
-	seen, found, leased, err := s.loadLeaseState(ctx, run)
+	seen, found, err := s.loadLeaseState(ctx, run)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case !leased:
-		return nil, agentsvc.ErrLeaseLost
 	case seen.Turn == run.Turn && seen.Status.State.IsInterrupted():
 		return nil, ErrTaskInterrupted
 	case seen.Turn != run.Turn || seen.Status.State.IsTerminal():
@@ -82,25 +91,34 @@ func (s *Runs) tryBeginRun(ctx context.Context, run *Run) ([]agentsvc.Event, err
 }
 
 // leasedRunSQL selects the run of task $2 of tenant $1 if it is leased. Its turn, worker and attempt are the
-// parameters turn, turn+1 and turn+2: a later attempt on the same worker is another lease.
+// parameters turn, turn+1 and turn+2: a later attempt on the same worker is another lease. The concatenation keeps
+// PostgreSQL from the index of leased runs, of which it reads all of the tenant's (48 µs for 128 instead of 12).
 func leasedRunSQL(turn int) string {
-	return fmt.Sprintf(`SELECT 1 FROM run WHERE tenant = $1 AND task = $2 AND turn = $%d AND worker = $%d AND attempts = $%d AND state = 'running'`, turn, turn+1, turn+2)
+	return fmt.Sprintf(`SELECT 1 FROM run WHERE tenant = $1 AND task = $2 AND turn = $%d AND worker = $%d AND attempts = $%d AND state || '' = 'running'`, turn, turn+1, turn+2)
 }
 
-// loadLeaseState reads the state of run's task, whether run is leased to its worker, and, unless they are large, the
-// facts of the turn.
-func (s *Runs) loadLeaseState(ctx context.Context, run *Run) (t StoredTask, found eventReading, leased bool, err error) {
+// isLeased reports whether run is leased to its worker.
+func (s *Runs) isLeased(ctx context.Context, run *Run) (leased bool, err error) {
+	var b db.Batch
+	b.Query(func(db.Row) error { leased = true; return nil }, leasedRunSQL(3), s.tenant, string(run.Task), run.Turn, run.Worker, run.Attempts)
+	if err := s.h.Do(ctx, &b); err != nil {
+		return false, fmt.Errorf("read the lease of task %s: %w", run.Task, err)
+	}
+	return leased, nil
+}
+
+// loadLeaseState reads the state of run's task and, unless they are large, the facts of the turn.
+func (s *Runs) loadLeaseState(ctx context.Context, run *Run) (t StoredTask, found eventReading, err error) {
 	var b db.Batch
 	t.addQuery(&b, s.tenant, run.Task)
-	b.Query(func(db.Row) error { leased = true; return nil }, leasedRunSQL(3), s.tenant, string(run.Task), run.Turn, run.Worker, run.Attempts)
 	found.addQuery(&b, s.tenant, run.Task, run.FirstSeq-1, maxJournal)
 	if err := s.h.Do(ctx, &b); err != nil {
-		return t, found, false, fmt.Errorf("read task %s: %w", run.Task, err)
+		return t, found, fmt.Errorf("read task %s: %w", run.Task, err)
 	}
 	if t.ID == "" {
-		return t, found, false, agentsvc.ErrNotFound
+		return t, found, agentsvc.ErrNotFound
 	}
-	return t, found, leased, nil
+	return t, found, nil
 }
 
 // Unclaim returns a claimed run to its rest as if it had not been claimed.
