@@ -47,7 +47,7 @@ type Agent interface {
 	Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event, error]
 }
 
-// Invocation is one turn to run. The runner builds the one of the task's own agent from the log; [Invocation.NewChild]
+// Invocation is one turn to run. The runner builds the one of the task's own agent from the log; [Invocation.newChild]
 // derives those of sub-agents. The maps are read-only after that, because sub-agents read them concurrently.
 type Invocation struct {
 	// RunScope is the run that the turn is executed by. All calls of the turn get it.
@@ -100,10 +100,10 @@ type CallState struct {
 	Begun *agentsvc.ToolCall
 }
 
-// NewChild returns the invocation of a sub-agent whose frame is inv's frame plus name. The name must be unique among
+// newChild returns the invocation of a sub-agent whose frame is inv's frame plus name. The name must be unique among
 // the frames of the same parent and the same in each attempt. The child's conversation is the given one followed by
 // what earlier attempts recorded in that frame, so that the child resumes where it stopped.
-func (inv Invocation) NewChild(name string, conversation []agentsvc.Entry) Invocation {
+func (inv Invocation) newChild(name string, conversation []agentsvc.Entry) Invocation {
 	path := name
 	if inv.Frame != "" {
 		path = inv.Frame + "/" + name
@@ -114,9 +114,9 @@ func (inv Invocation) NewChild(name string, conversation []agentsvc.Entry) Invoc
 	return child
 }
 
-// newChildBelow returns [Invocation.NewChild] with global appended to the global instruction.
+// newChildBelow returns [Invocation.newChild] with global appended to the global instruction.
 func (inv Invocation) newChildBelow(name string, conversation []agentsvc.Entry, global string) Invocation {
-	child := inv.NewChild(name, conversation)
+	child := inv.newChild(name, conversation)
 	child.GlobalInstruction = joinParagraphs(inv.GlobalInstruction, global)
 	return child
 }

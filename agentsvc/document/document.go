@@ -189,15 +189,3 @@ type Result struct {
 	// Degraded says why a part of the search was left out, e.g. a budget that was exhausted; "" if none was.
 	Degraded string
 }
-
-// Citation is a passage that an answer refers to, as the metadata of the final message shows it.
-type Citation struct {
-	N        int    `json:"n"`
-	Store    string `json:"store"`
-	Document string `json:"document"`
-	Title    string `json:"title,omitempty"`
-	Page     int    `json:"page,omitempty"`
-	Heading  string `json:"heading,omitempty"`
-	URL      string `json:"url,omitempty"`
-	Quote    string `json:"quote"`
-}

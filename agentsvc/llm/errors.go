@@ -47,7 +47,7 @@ func (e *Error) Kind() string {
 	switch {
 	case e.Status == 0:
 		return "no_answer"
-	case http.StatusText(e.Status) == "" && e.Status != StatusOverloaded:
+	case http.StatusText(e.Status) == "" && e.Status != statusOverloaded:
 		return "other_status"
 	}
 	return strconv.Itoa(e.Status)
@@ -64,9 +64,9 @@ func StatusReason(status int) string {
 	return "the model's server failed"
 }
 
-// StatusOverloaded is the status with which some vendors (e.g. Anthropic) report overload. It is not registered with
+// statusOverloaded is the status with which some vendors (e.g. Anthropic) report overload. It is not registered with
 // IANA.
-const StatusOverloaded = 529
+const statusOverloaded = 529
 
 // statusReasons are the texts of StatusReason. For others a text for the class of the status is used.
 var statusReasons = map[int]string{
@@ -77,5 +77,5 @@ var statusReasons = map[int]string{
 	http.StatusRequestEntityTooLarge: "the request is too large",
 	http.StatusTooManyRequests:       "the rate limit is exceeded",
 	http.StatusPaymentRequired:       "the account has no credit left",
-	StatusOverloaded:                 "the model's server is overloaded",
+	statusOverloaded:                 "the model's server is overloaded",
 }

@@ -25,8 +25,8 @@ import (
 // Bounds of expressions. Instructions are those of the compiled program (regexp/syntax.Prog); the cost of one character
 // grows with their number.
 const (
-	// MaxExpressionBytes bounds the length of an expression, in bytes.
-	MaxExpressionBytes = 10_000
+	// maxExpressionBytes bounds the length of an expression, in bytes.
+	maxExpressionBytes = 10_000
 	// MaxInstructions bounds the instructions of one expression.
 	MaxInstructions = 2_000
 	// MaxTotalInstructions bounds the instructions of the expressions of one list, or of one script.
@@ -132,8 +132,8 @@ func syntaxError(err error) error {
 // parseExpression parses and checks an expression. Groups without a name are removed: no caller reads them, and each
 // costs time at every step.
 func parseExpression(expr string) (*syntax.Regexp, error) {
-	if len(expr) > MaxExpressionBytes {
-		return nil, fmt.Errorf("is longer than %d bytes", MaxExpressionBytes)
+	if len(expr) > maxExpressionBytes {
+		return nil, fmt.Errorf("is longer than %d bytes", maxExpressionBytes)
 	}
 	re, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {

@@ -27,7 +27,8 @@ var ErrStale = errors.New("the lease could not be renewed in time")
 var ErrPostponed = errors.New("the run is postponed")
 
 // Handler executes one run and records its end. An error means that no end was recorded; the pool then decides
-// between retry and giving up. [agentsvc.ErrLeaseLost] means that the run belongs to this process no longer.
+// between retry and giving up. [agentsvc.ErrLeaseLost] means that the run belongs to this process no longer. That of a
+// server is executeRun of server.Execution, which selects the app's runtime and calls runner.Runner.Run.
 type Handler func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error
 
 // Pool is the set of workers of one process. It only connects its parts (see the package comment); each of them

@@ -39,7 +39,15 @@ func TestEveryExample(t *testing.T) {
 	}
 	noVariables := func(string) (string, bool) { return "", false }
 	for _, file := range files {
-		if _, err := configfile.Load(file, noVariables); err != nil {
+		src, err := configfile.Read(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := configfile.NewOptions(file, noVariables)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := config.Parse(src, o); err != nil {
 			t.Error(err)
 		}
 		if name := strings.TrimSuffix(filepath.Base(file), ".yaml"); !strings.Contains(run.String(), `"`+name+`"`) && !strings.Contains(run.String(), "examples/"+name+".yaml") {

@@ -68,7 +68,7 @@ func (b *searchBuilder) newDocumentVectors(s *DocumentStore) (*DocumentVectors, 
 		return corpus.CollectionName(b.tenant.ID, s.Name, generation, v.Embedder.Model())
 	}
 	var err error
-	v.External, err = b.newVectorStoreWithCollection(s.Config.VectorStore, s.Config.Collection)
+	v.External, err = b.newVectorStore(s.Config.VectorStore, s.Config.Collection)
 	return v, err
 }
 

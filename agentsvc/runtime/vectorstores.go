@@ -25,15 +25,10 @@ var vectorStoreBuilders = map[string]func(o remote.Options) (vectorstore.Store, 
 	"chroma":   func(o remote.Options) (vectorstore.Store, error) { return chroma.New(o), nil },
 }
 
-// newVectorStore returns the entry of vector_stores with that name, which the runtime closes. It is built at the first
-// call. It connects at its first use: a store that is down does not keep an app from starting.
-func (a *hostAccess) newVectorStore(name string) (vectorstore.Store, error) {
-	return a.newVectorStoreWithCollection(name, "")
-}
-
-// newVectorStoreWithCollection is newVectorStore for a user that begins the names of collections with collection instead
-// of what the entry says, unless it is "".
-func (a *hostAccess) newVectorStoreWithCollection(name, collection string) (vectorstore.Store, error) {
+// newVectorStore returns the entry of vector_stores with that name, which the runtime closes, for a user that begins the
+// names of collections with collection; "" = with what the entry says. It is built at the first call. It connects at its
+// first use: a store that is down does not keep an app from starting.
+func (a *hostAccess) newVectorStore(name, collection string) (vectorstore.Store, error) {
 	c := a.cfg.VectorStores[name]
 	prefix := collectionPrefix(c, collection)
 	key := [2]string{name, prefix}

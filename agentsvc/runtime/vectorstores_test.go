@@ -54,7 +54,7 @@ func TestVectorStoresReachThroughEgress(t *testing.T) {
 	for _, kind := range slices.Sorted(maps.Keys(vectorStoreBuilders)) {
 		for _, private := range []bool{false, true} {
 			a := newVectorStoreAccess(t, private, map[string]*config.VectorStore{"v": {Type: kind, Host: host, Port: port}})
-			s, err := a.newVectorStore("v")
+			s, err := a.newVectorStore("v", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,13 +78,13 @@ func TestVectorStoresAreShared(t *testing.T) {
 		"v": {Type: "chromem", PersistPath: folder, Compress: true, Collection: "docs"}, "w": {Type: "chromem"},
 	})
 	open := func(name, collection string) vectorstore.Store {
-		s, err := a.newVectorStoreWithCollection(name, collection)
+		s, err := a.newVectorStore(name, collection)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
-	v, err := a.newVectorStore("v")
+	v, err := a.newVectorStore("v", "")
 	if err != nil || v != open("v", "docs") || v == open("v", "other") || v == open("w", "docs") {
 		t.Error("the stores are not shared by entry and collection", err)
 	}

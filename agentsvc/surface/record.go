@@ -82,9 +82,6 @@ func recordOf(r *http.Request) *requestRecord {
 // RequestOf returns the authenticated caller of a request on a tenant route, nil on other routes.
 func RequestOf(r *http.Request) *Request { return recordOf(r).request }
 
-// OperatorOf returns the principal of a request on an admin route.
-func OperatorOf(r *http.Request) authz.Principal { return recordOf(r).operator }
-
 // ActorOf returns the operator of a request on an admin route, as the actor of audit entries.
 func ActorOf(r *http.Request) audit.Actor {
 	rec := recordOf(r)

@@ -72,7 +72,7 @@ func newFixture(t *testing.T) (*surfacetest.Fixture, *observations) {
 					return r.Context().Err()
 				}},
 				{Method: http.MethodPost, Pattern: "/admin/thing", Kind: surface.Admin, Serve: func(w http.ResponseWriter, r *http.Request) error {
-					return response.WriteJSON(w, http.StatusOK, surface.OperatorOf(r).Subject)
+					return response.WriteJSON(w, http.StatusOK, surface.ActorOf(r).Name)
 				}},
 			}
 		})

@@ -35,8 +35,8 @@ func HasDecision(m agentsvc.Message) bool {
 	})
 }
 
-// HasCredentials reports whether the inputs are credentials. ParseDecisions never mixes them with decisions.
-func HasCredentials(decisions []DecisionInput) bool {
+// hasCredentials reports whether the inputs are credentials. ParseDecisions never mixes them with decisions.
+func hasCredentials(decisions []DecisionInput) bool {
 	return len(decisions) > 0 && decisions[0].Outcome == agentsvc.OutcomeSupplied
 }
 
@@ -60,7 +60,7 @@ func ParseDecisions(m *agentsvc.Message) ([]DecisionInput, error) {
 		switch value, kind := readDecisionPart(p); {
 		case kind != "":
 			r, err := parseDecision(fmt.Sprintf("message.parts[%d].data.", i), kind, value)
-			if err == nil && len(decisions) > 0 && (r.Outcome == agentsvc.OutcomeSupplied) != HasCredentials(decisions) {
+			if err == nil && len(decisions) > 0 && (r.Outcome == agentsvc.OutcomeSupplied) != hasCredentials(decisions) {
 				err = agentsvc.NewInvalidError(fmt.Sprintf("message.parts[%d]", i), "cannot be combined with the part before it: send credentials and decisions in separate messages")
 			}
 			if err != nil {
@@ -80,7 +80,7 @@ func ParseDecisions(m *agentsvc.Message) ([]DecisionInput, error) {
 		return nil, agentsvc.NewInvalidError(fmt.Sprintf("message.parts[%d]", otherPart), "cannot be combined with a decision or a credential: only text can")
 	case m.Task == "":
 		return nil, agentsvc.NewInvalidError("message.task_id", "is missing: the task whose tool call waits")
-	case HasCredentials(decisions):
+	case hasCredentials(decisions):
 		return decisions, nil
 	}
 	for i := range decisions {

@@ -32,6 +32,11 @@ type Decisions struct {
 // [agentsvc.ErrTaskEnded] for a task that has ended, [agentsvc.ErrNoOpenDecision] for a call that was decided before,
 // and an [agentsvc.CodeInvalid] for an impossible decision; where that names a wrong call, it lists the calls that
 // wait.
+//
+// The new run is written by [store.Approvals.RecordDecisions] in the transaction of the decisions, and dispatched to
+// queue.Pool. Its worker calls runner.Runner.Run, which reads the decisions from the log (replayJournal) and passes them
+// to the agent in agent.Invocation.CallStates; the agent runs the approved calls in toolCalls.resumeCalls. A message with
+// decisions ([Messages.Submit]) takes the same path from decisionSource on.
 func (d *Decisions) Decide(ctx context.Context, visibility Visibility, id agentsvc.TaskID, by agentsvc.Owner, from audit.Origin, decisions ...DecisionInput) (agentsvc.Task, error) {
 	ctx, span := trail.StartSpan(ctx, "decide")
 	acc, err := d.turns.accept(ctx, &decisionSource{

@@ -69,7 +69,7 @@ type LimitReservation struct {
 // taskVisibility returns which tasks the submission may continue: the sender's own tasks of the agent, or, for
 // decisions about calls, any task of the agent.
 func (sub Submission) taskVisibility() Visibility {
-	if len(sub.Decisions) > 0 && !HasCredentials(sub.Decisions) {
+	if len(sub.Decisions) > 0 && !hasCredentials(sub.Decisions) {
 		return Visibility{Agents: []string{sub.Agent}, Memory: sub.Memory}
 	}
 	return Visibility{[]string{sub.Agent}, &sub.Owner, sub.Memory}

@@ -23,7 +23,7 @@ func (c *Callback) FieldPath() string { return "body." + c.Field }
 
 // FindAddress returns the URL. A body without one, or with one on another host, is an error with [agentsvc.CodeInvalid].
 func (c *Callback) FindAddress(contentType string, body []byte) (string, error) {
-	payload, err := DecodePayload(contentType, body)
+	payload, err := decodePayload(contentType, body)
 	if err != nil {
 		return "", err
 	}

@@ -60,7 +60,7 @@ func (in *Input) BuildMessage(ctx context.Context, contentType string, body []by
 	if in.IsStatic() {
 		return checkMessage(in.text)
 	}
-	payload, err := DecodePayload(contentType, body)
+	payload, err := decodePayload(contentType, body)
 	if err != nil {
 		return "", err
 	}

@@ -14,9 +14,9 @@ import (
 	"stoa/agentsvc"
 )
 
-// DecodePayload decodes the body of a delivery by its content type: JSON, also if the type is missing, a form, or text.
+// decodePayload decodes the body of a delivery by its content type: JSON, also if the type is missing, a form, or text.
 // Integers in JSON keep all digits up to 64 bits. An error is an error with [agentsvc.CodeInvalid].
-func DecodePayload(contentType string, body []byte) (any, error) {
+func decodePayload(contentType string, body []byte) (any, error) {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if contentType == "" {
 		kind, err = "application/json", nil

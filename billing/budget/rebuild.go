@@ -28,10 +28,10 @@ type BalanceDifference struct {
 	WantReserved  int64
 }
 
-// RebuildBalance computes the balance of a budget in the window that begins at since from the usage rows and the open
+// rebuildBalance computes the balance of a budget in the window that begins at since from the usage rows and the open
 // reservations. It returns the difference it corrected, nil for none, and records thresholds that the corrected balance
 // has reached.
-func (s *Service) RebuildBalance(ctx context.Context, b Budget, since time.Time) (*BalanceDifference, error) {
+func (s *Service) rebuildBalance(ctx context.Context, b Budget, since time.Time) (*BalanceDifference, error) {
 	var d *BalanceDifference
 	err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) (err error) {
 		d, err = rebuildBalanceTx(ctx, tx, b, since)
@@ -54,7 +54,7 @@ func (s *Service) RebuildBalances(ctx context.Context) ([]BalanceDifference, err
 	return s.rebuildMatching(ctx, func(Budget) bool { return true })
 }
 
-// rebuildMatching calls RebuildBalance for the current window of each cached budget for which the function returns
+// rebuildMatching calls rebuildBalance for the current window of each cached budget for which the function returns
 // true. An error does not stop it.
 func (s *Service) rebuildMatching(ctx context.Context, which func(Budget) bool) ([]BalanceDifference, error) {
 	var wrong []BalanceDifference
@@ -65,7 +65,7 @@ func (s *Service) rebuildMatching(ctx context.Context, which func(Budget) bool) 
 				continue
 			}
 			since, _ := b.Window.Bounds(s.databaseNow(), b.location)
-			d, err := s.RebuildBalance(ctx, b, since)
+			d, err := s.rebuildBalance(ctx, b, since)
 			errs = append(errs, err)
 			if d != nil {
 				wrong = append(wrong, *d)
@@ -75,7 +75,7 @@ func (s *Service) rebuildMatching(ctx context.Context, which func(Budget) bool) 
 	return wrong, errors.Join(errs...)
 }
 
-// rebuildBalanceTx is RebuildBalance within tx. The insert creates the balance if it is missing and otherwise locks its
+// rebuildBalanceTx is rebuildBalance within tx. The insert creates the balance if it is missing and otherwise locks its
 // row by an update that changes nothing. A settlement, which writes its usage row and the balance in one transaction,
 // is therefore seen as a whole or not at all.
 func rebuildBalanceTx(ctx context.Context, tx *db.Tx, b Budget, since time.Time) (*BalanceDifference, error) {

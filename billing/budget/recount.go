@@ -43,7 +43,7 @@ func (s *Service) recountRows(ctx context.Context, app db.ID, rows []usage.Row) 
 				since, _ := b.Window.Bounds(u.At, b.location)
 				if !windows[since.UnixMicro()] {
 					windows[since.UnixMicro()] = true
-					_, err := s.RebuildBalance(ctx, b, since)
+					_, err := s.rebuildBalance(ctx, b, since)
 					errs = append(errs, err)
 				}
 			}
@@ -77,7 +77,7 @@ next:
 			}
 		}
 		since, _ := b.Window.Bounds(began, b.location)
-		_, err := g.service.RebuildBalance(ctx, b, since)
+		_, err := g.service.rebuildBalance(ctx, b, since)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

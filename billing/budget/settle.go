@@ -62,7 +62,7 @@ func (r *CostReservation) closeReservation(ctx context.Context, rows []usage.Row
 		if n == 0 {
 			// The reservation had expired, or its app was deleted. The usage row is written, so the sum of all rows is
 			// right.
-			if _, err := s.RebuildBalance(ctx, l.budget, l.since); err != nil {
+			if _, err := s.rebuildBalance(ctx, l.budget, l.since); err != nil {
 				return err
 			}
 			continue

@@ -86,9 +86,9 @@ func (b *Book) HasCurrency(currency string) bool {
 	return slices.ContainsFunc(b.versions, func(v Version) bool { return v.Currency == currency })
 }
 
-// VersionAt returns the version in force at a time, among those in currency, and whether there is one. An empty
+// versionAt returns the version in force at a time, among those in currency, and whether there is one. An empty
 // currency means the default one.
-func (b *Book) VersionAt(at time.Time, currency string) (Version, bool) {
+func (b *Book) versionAt(at time.Time, currency string) (Version, bool) {
 	if b == nil {
 		return Version{}, false
 	}
@@ -119,7 +119,7 @@ func (r *rateTable) findRate(kind, meter, provider, model string) (Item, bool) {
 func (b *Book) PriceUsage(currency string, u Usage) Price {
 	// Only model calls and embeddings must have a price; an operator need not price tool calls, runs or storage.
 	metered := u.Kind == amount.ModelCall || u.Kind == amount.Embedding
-	v, ok := b.VersionAt(u.At, currency)
+	v, ok := b.versionAt(u.At, currency)
 	if !ok {
 		return Price{Unpriced: metered}
 	}
@@ -177,7 +177,7 @@ const roundingMargin = 4
 // MaxCharge returns an upper bound of the charge for a call, whatever the classes of its tokens turn out to be, and
 // whether all classes have a price. Reservations use it: the classes are known only after the call.
 func (b *Book) MaxCharge(currency, provider, model string, input, output int64, at time.Time) (amount.Money, bool) {
-	v, ok := b.VersionAt(at, currency)
+	v, ok := b.versionAt(at, currency)
 	if !ok {
 		return 0, false
 	}
@@ -207,7 +207,7 @@ func (b *Book) MaxCharge(currency, provider, model string, input, output int64, 
 
 // MaxEmbeddingCharge returns the charge for texts that an embedder turns into vectors, and whether they have a price.
 func (b *Book) MaxEmbeddingCharge(currency, provider, model string, texts int64, at time.Time) (amount.Money, bool) {
-	v, ok := b.VersionAt(at, currency)
+	v, ok := b.versionAt(at, currency)
 	if !ok {
 		return 0, false
 	}

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/doc/comment"
 	"go/token"
+	"path"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,18 +13,28 @@ import (
 // qualifiedName is a name of another package as it is written in a comment: package.Name or package.Type.Member.
 var qualifiedName = regexp.MustCompile(`(?:^|[^\w./-])([a-z]\w*)\.([A-Z]\w*)(?:\.([A-Z]\w*))?`)
 
-// TestReferences checks that the names that comments refer to exist: names of our packages, and links.
+// declaringFile is a reference to functions by their file: a path, and in parentheses the functions and why.
+var declaringFile = regexp.MustCompile(`([\w/-]+\.go)\s+\(([^)]+)\)`)
+
+// declaredWord is a word of such a reference that can only be a name: Type.method, or one with a capital inside.
+var declaredWord = regexp.MustCompile(`[A-Za-z]\w*\.[A-Za-z]\w*|[a-z]\w*[A-Z]\w*`)
+
+// TestReferences checks that the names that comments refer to exist: names of our packages, links, and functions of a
+// file.
 func TestReferences(t *testing.T) {
 	t.Parallel()
 	files := listGoFiles(t)
 	declared := map[string]map[string]bool{} // by package name: Name and Type.Member
+	byFile := map[string]map[string]bool{}   // by path: the same
 	for _, f := range files {
+		byFile[f.path] = map[string]bool{}
 		name := strings.TrimSuffix(f.tree.Name.Name, "_test")
 		if declared[name] == nil {
 			declared[name] = map[string]bool{}
 		}
 		for _, decl := range f.tree.Decls {
 			addDeclared(declared[name], decl)
+			addDeclared(byFile[f.path], decl)
 		}
 	}
 	for _, f := range files {
@@ -35,6 +46,17 @@ func TestReferences(t *testing.T) {
 					continue
 				}
 				t.Errorf("%s: a comment refers to %s, which does not exist", f.path, strings.Trim(m[0], " ([*\n"))
+			}
+			for _, m := range declaringFile.FindAllStringSubmatch(group.Text(), -1) {
+				names := byFile[m[1]]
+				if names == nil {
+					names = byFile[path.Join(path.Dir(f.path), m[1])]
+				}
+				for _, name := range declaredWord.FindAllString(m[2], -1) {
+					if !names[name] {
+						t.Errorf("%s: a comment refers to %s of %s, which does not exist", f.path, name, m[1])
+					}
+				}
 			}
 			for _, link := range listLinks(group.Text()) {
 				if name := strings.TrimPrefix(link.Recv+"."+link.Name, "."); !own[name] {

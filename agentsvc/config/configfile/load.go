@@ -17,21 +17,6 @@ import (
 	"stoa/agentsvc/config/document"
 )
 
-// Load reads the operator's file. A variable is taken from environ, the process's environment, else from the first
-// .env file that has it: of the current folder, of the file's folder, of the home folder. Problems of the document
-// are an [*document.Error].
-func Load(path string, environ func(name string) (string, bool)) (*config.Config, error) {
-	src, err := Read(path)
-	if err != nil {
-		return nil, err
-	}
-	o, err := NewOptions(path, environ)
-	if err != nil {
-		return nil, err
-	}
-	return config.Parse(src, o)
-}
-
 // Read reads a configuration file. An empty one is an [*document.Error].
 func Read(path string) ([]byte, error) {
 	src, err := readFile(path)
@@ -41,7 +26,9 @@ func Read(path string) ([]byte, error) {
 	return src, err
 }
 
-// NewOptions returns the options with which the operator's file at path is parsed, with the present variables.
+// NewOptions returns the options with which the operator's file at path is parsed, with the present variables. A variable
+// is taken from environ, the process's environment, else from the first .env file that has it: of the current folder, of
+// the file's folder, of the home folder.
 func NewOptions(path string, environ func(name string) (string, bool)) (config.Options, error) {
 	lookup, err := newFolderLookup(environ, filepath.Dir(path))
 	return config.Options{File: path, Lookup: lookup}, err

@@ -8,8 +8,22 @@ import (
 	"strings"
 	"testing"
 
+	"stoa/agentsvc/config"
 	"stoa/agentsvc/config/document"
 )
+
+// load parses the file at path as a server does.
+func load(path string, environ func(string) (string, bool)) (*config.Config, error) {
+	src, err := Read(path)
+	if err != nil {
+		return nil, err
+	}
+	o, err := NewOptions(path, environ)
+	if err != nil {
+		return nil, err
+	}
+	return config.Parse(src, o)
+}
 
 func writeFile(t *testing.T, name, content string) {
 	t.Helper()
@@ -29,7 +43,7 @@ func TestLoad(t *testing.T) {
 	writeFile(t, filepath.Join(home, ".env"), "A=home\nB=home\nC=home\nD=home\n")
 	environ := newMapLookup(map[string]string{"A": "process", "HOME": home})
 
-	cfg, err := Load(path, environ)
+	cfg, err := load(path, environ)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +68,7 @@ func TestLoad(t *testing.T) {
 	}
 
 	writeFile(t, filepath.Join(here, ".env"), "A=\"unclosed canary\nB\n")
-	_, err = Load(path, environ)
+	_, err = load(path, environ)
 	if err == nil || strings.Contains(err.Error(), "canary") || !strings.Contains(err.Error(), ".env") {
 		t.Errorf("bad .env: %v", err)
 	}
@@ -64,22 +78,22 @@ func TestLoadReportsProblems(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	environ := newMapLookup(nil)
-	if _, err := Load(filepath.Join(folder, "none.yaml"), environ); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := load(filepath.Join(folder, "none.yaml"), environ); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing file: %v", err)
 	}
 	path := filepath.Join(folder, "stoa.yaml")
 	writeFile(t, path, "agent: {}\n")
-	_, err := Load(path, environ)
+	_, err := load(path, environ)
 	if want := path + `:1:1: agent: is not a known key (did you mean "agents"?)`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	writeFile(t, path, " \n")
-	if _, err := Load(path, environ); err == nil || err.Error() != path+": is empty: it must have keys such as llms and agents" {
+	if _, err := load(path, environ); err == nil || err.Error() != path+": is empty: it must have keys such as llms and agents" {
 		t.Errorf("an empty file: %v", err)
 	}
 	writeFile(t, path, "name: "+strings.Repeat("x", 2*document.MaxBytes))
 	var e *document.Error
-	if _, err := Load(path, environ); !errors.As(err, &e) {
+	if _, err := load(path, environ); !errors.As(err, &e) {
 		t.Errorf("a file of 2 MiB: %v", err)
 	}
 }

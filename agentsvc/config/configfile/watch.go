@@ -17,7 +17,7 @@ const quietPeriod = 100 * time.Millisecond
 // Watch calls changed each time the content of one of files has changed and stayed the same for quietPeriod; a file
 // need not exist. It calls it on the goroutine that called Watch and returns nil when ctx ends. It watches folders, so
 // that it also notices files that are replaced or are symbolic links, as orchestrators mount them. It does not notice
-// changes before it is called: start it before [Load].
+// changes before it is called: start it before [Read].
 func Watch(ctx context.Context, files []string, changed func()) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {

@@ -43,7 +43,7 @@ func (c Context) Build(ctx context.Context, scope agentsvc.RunScope, conversatio
 	}
 	ctx, cancel := context.WithTimeout(ctx, contextTimeout)
 	defer cancel()
-	q := document.Query{Text: CutQuery(question), Limit: min(limit, MaxLimit), Reader: readerOf(scope)}
+	q := document.Query{Text: cutQuery(question), Limit: min(limit, maxLimit), Reader: readerOf(scope)}
 	found := make([][]document.Passage, len(c.Searchers))
 	var group sync.WaitGroup
 	for i, s := range c.Searchers {

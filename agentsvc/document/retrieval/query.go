@@ -14,8 +14,8 @@ import (
 // checkQuery checks q and sets its limit. It returns the mode to search in, with a note if it is not the one asked for.
 func (s *Searcher) checkQuery(q *document.Query) (mode document.Mode, note string, err error) {
 	switch {
-	case len(q.Text) > MaxQueryBytes:
-		return "", "", agentsvc.NewInvalidError("query", "is longer than %d bytes", MaxQueryBytes)
+	case len(q.Text) > maxQueryBytes:
+		return "", "", agentsvc.NewInvalidError("query", "is longer than %d bytes", maxQueryBytes)
 	case !utf8.ValidString(q.Text):
 		return "", "", agentsvc.NewInvalidError("query", "is not valid UTF-8")
 	case q.Limit < 0:
@@ -31,7 +31,7 @@ func (s *Searcher) checkQuery(q *document.Query) (mode document.Mode, note strin
 	if q.Limit == 0 {
 		q.Limit = s.options.TopK
 	}
-	q.Limit = min(q.Limit, MaxLimit)
+	q.Limit = min(q.Limit, maxLimit)
 	hasVectors := s.options.Embedder != nil
 	switch q.Mode {
 	case "":
@@ -57,8 +57,8 @@ func (s *Searcher) checkQuery(q *document.Query) (mode document.Mode, note strin
 // hasWords reports whether a text has words other than those that nearly every text has.
 func hasWords(text string) bool { return len(words.ExtractQuestion(text)) > 0 }
 
-// CutQuery returns a text as a query: at most [MaxQueryBytes], valid UTF-8.
-func CutQuery(text string) string { return cutText(text, MaxQueryBytes) }
+// cutQuery returns a text as a query: at most [maxQueryBytes], valid UTF-8.
+func cutQuery(text string) string { return cutText(text, maxQueryBytes) }
 
 // cutText cuts a text to at most n bytes, at a character.
 func cutText(text string, n int) string {

@@ -72,10 +72,10 @@ type Options struct {
 
 // Bounds of a search.
 const (
-	// MaxQueryBytes bounds the text of a query.
-	MaxQueryBytes = 8 << 10
-	// MaxLimit bounds the passages of a result.
-	MaxLimit = 100
+	// maxQueryBytes bounds the text of a query.
+	maxQueryBytes = 8 << 10
+	// maxLimit bounds the passages of a result.
+	maxLimit = 100
 	// maxFilter bounds the values of a filter, maxFilterBytes each of its names and values.
 	maxFilter      = 20
 	maxFilterBytes = 512
@@ -96,8 +96,8 @@ func NewSearcher(o Options) *Searcher {
 		}
 		*field = min(*field, maximum)
 	}
-	set(&o.TopK, 10, MaxLimit)
-	set(&o.RerankMaxResults, 20, MaxLimit)
+	set(&o.TopK, 10, maxLimit)
+	set(&o.RerankMaxResults, 20, maxLimit)
 	set(&o.MultiQueryCount, 3, maxWordings)
 	if o.VectorWeight == 0 {
 		o.VectorWeight = 1

@@ -63,7 +63,7 @@ func (t searchTool) Spec() agentsvc.ToolSpec {
 			},
 			"required": ["query"],
 			"additionalProperties": false
-		}`, MaxQueryBytes, maxToolLimit, min(t.options.TopK, maxToolLimit), maxFilter)),
+		}`, maxQueryBytes, maxToolLimit, min(t.options.TopK, maxToolLimit), maxFilter)),
 	}
 }
 

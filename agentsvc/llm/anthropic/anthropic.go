@@ -7,6 +7,7 @@
 package anthropic
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -74,15 +75,7 @@ func New(opts Options) (*Provider, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("anthropic: an HTTP client is required")
 	}
-	if opts.Name == "" {
-		opts.Name = "anthropic"
-	}
-	if opts.Model == "" {
-		opts.Model = "claude-haiku-4-5"
-	}
-	if opts.BaseURL == "" {
-		opts.BaseURL = BaseURL
-	}
+	opts.Name, opts.Model, opts.BaseURL = cmp.Or(opts.Name, "anthropic"), cmp.Or(opts.Model, "claude-haiku-4-5"), cmp.Or(opts.BaseURL, BaseURL)
 	if err := upstream.CheckBaseURL(opts.BaseURL); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@
 package gemini
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -63,15 +64,7 @@ func New(opts Options) (*Provider, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("gemini: an HTTP client is required")
 	}
-	if opts.Name == "" {
-		opts.Name = "gemini"
-	}
-	if opts.Model == "" {
-		opts.Model = "gemini-2.5-pro"
-	}
-	if opts.BaseURL == "" {
-		opts.BaseURL = BaseURL
-	}
+	opts.Name, opts.Model, opts.BaseURL = cmp.Or(opts.Name, "gemini"), cmp.Or(opts.Model, "gemini-2.5-pro"), cmp.Or(opts.BaseURL, BaseURL)
 	if err := upstream.CheckBaseURL(opts.BaseURL); err != nil {
 		return nil, err
 	}

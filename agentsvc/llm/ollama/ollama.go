@@ -6,6 +6,7 @@ package ollama
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,15 +59,7 @@ func New(opts Options) (*Provider, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("ollama: an HTTP client is required")
 	}
-	if opts.Name == "" {
-		opts.Name = "ollama"
-	}
-	if opts.Model == "" {
-		opts.Model = "qwen3"
-	}
-	if opts.BaseURL == "" {
-		opts.BaseURL = BaseURL
-	}
+	opts.Name, opts.Model, opts.BaseURL = cmp.Or(opts.Name, "ollama"), cmp.Or(opts.Model, "qwen3"), cmp.Or(opts.BaseURL, BaseURL)
 	if err := upstream.CheckBaseURL(opts.BaseURL); err != nil {
 		return nil, err
 	}

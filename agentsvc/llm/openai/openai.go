@@ -7,6 +7,7 @@
 package openai
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -61,15 +62,7 @@ func New(opts Options) (*Provider, error) {
 	if opts.HTTP == nil {
 		return nil, errors.New("openai: an HTTP client is required")
 	}
-	if opts.Name == "" {
-		opts.Name = "openai"
-	}
-	if opts.Model == "" {
-		opts.Model = "gpt-4o"
-	}
-	if opts.BaseURL == "" {
-		opts.BaseURL = BaseURL
-	}
+	opts.Name, opts.Model, opts.BaseURL = cmp.Or(opts.Name, "openai"), cmp.Or(opts.Model, "gpt-4o"), cmp.Or(opts.BaseURL, BaseURL)
 	if err := upstream.CheckBaseURL(opts.BaseURL); err != nil {
 		return nil, err
 	}

@@ -93,8 +93,8 @@ func (c *ruleChecker) checkItem(field string, it Item) Item {
 	switch {
 	case it.Pause < 0:
 		c.addError(field+".pause", "is negative")
-	case it.Pause > MaxPause:
-		c.addError(field+".pause", "is %v; at most %v", it.Pause, MaxPause)
+	case it.Pause > maxPause:
+		c.addError(field+".pause", "is %v; at most %v", it.Pause, maxPause)
 	}
 	c.checkPlaceholders(field, it.Text+it.Question+it.Refusal)
 	switch {
@@ -108,8 +108,8 @@ func (c *ruleChecker) checkItem(field string, it Item) Item {
 	return it
 }
 
-// MaxPause bounds one pause of a script. The sum of an answer's pauses is bounded by the run's time limit.
-const MaxPause = 10 * time.Minute
+// maxPause bounds one pause of a script. The sum of an answer's pauses is bounded by the run's time limit.
+const maxPause = 10 * time.Minute
 
 // maxTokens bounds a configured token count, so that sums over many calls do not overflow.
 const maxTokens = 1_000_000_000_000

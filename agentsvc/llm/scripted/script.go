@@ -26,7 +26,7 @@ type When struct {
 type Item struct {
 	// Text is appended to the answer.
 	Text string
-	// Pause is a delay after the item, at most MaxPause.
+	// Pause is a delay after the item, at most maxPause.
 	Pause time.Duration
 	// Call calls a tool. The calls of one answer run concurrently.
 	Call *Call

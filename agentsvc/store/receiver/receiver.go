@@ -28,7 +28,7 @@ const (
 type Receiver struct {
 	Task      agentsvc.TaskID
 	ID        string // unique for the task; "" = the task's id
-	Format    string // the format of its notifications, or FormatStanding
+	Format    string // the format of its notifications, or formatStanding
 	Value     string // sealed address and credentials, base64
 	MasterKey string // id of the master key that wraps the value's key
 	FromStart bool   // [Store.Set] registers it for all events of the task, also of one that has ended; not stored
@@ -40,9 +40,9 @@ type Receiver struct {
 	Created      time.Time
 }
 
-// FormatStanding is the format of receivers that the configuration of the task's agent names. Their ID is that of the
+// formatStanding is the format of receivers that the configuration of the task's agent names. Their ID is that of the
 // notification, whose address and format are in the configuration.
-const FormatStanding = "notification"
+const formatStanding = "notification"
 
 // standingIDPrefix begins the ids of standing receivers in their rows. It is not printable, so no id that a caller
 // chooses can collide.
@@ -50,11 +50,11 @@ const standingIDPrefix = "\x1f"
 
 // NewStanding returns the receiver of a configured notification.
 func NewStanding(notification string) Receiver {
-	return Receiver{ID: standingIDPrefix + notification, Format: FormatStanding}
+	return Receiver{ID: standingIDPrefix + notification, Format: formatStanding}
 }
 
 // IsStanding reports whether r comes from the configuration: callers can neither set nor change it.
-func (r Receiver) IsStanding() bool { return r.Format == FormatStanding }
+func (r Receiver) IsStanding() bool { return r.Format == formatStanding }
 
 // PublicID returns the id of r as its creator knows it.
 func (r Receiver) PublicID() string { return strings.TrimPrefix(r.ID, standingIDPrefix) }
@@ -86,7 +86,7 @@ func (s *Store) Set(ctx context.Context, r Receiver, entries ...audit.Entry) err
 	b := db.Batch{StorageKind: db.StoresNew}
 	// Read in the same transaction, to distinguish a missing task from a full one.
 	b.Query(func(row db.Row) error { return row.Scan(&there, &others) }, `SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2),
-		(SELECT COUNT(*) FROM receiver WHERE tenant = $1 AND task = $2 AND id <> $3 AND form <> $4)`, s.tenant, string(r.Task), r.rowID(), FormatStanding)
+		(SELECT COUNT(*) FROM receiver WHERE tenant = $1 AND task = $2 AND id <> $3 AND form <> $4)`, s.tenant, string(r.Task), r.rowID(), formatStanding)
 	// The count is part of the INSERT, so that concurrent calls cannot exceed the limit by much; the query above only
 	// explains a refusal. A receiver of a task that has ended is done at once.
 	b.Exec(&n, `INSERT INTO receiver (tenant, task, id, form, value, master_key, state, told, attempts, failing_since, due_at, holder, until, error, created_at)
@@ -98,7 +98,7 @@ func (s *Store) Set(ctx context.Context, r Receiver, entries ...audit.Entry) err
 			told = CASE WHEN receiver.state = 'open' THEN receiver.told ELSE excluded.told END,
 			state = CASE WHEN receiver.state = 'open' THEN 'open' ELSE excluded.state END,
 			attempts = 0, failing_since = 0, due_at = excluded.due_at, holder = '', until = 0, error = ''`,
-		s.tenant, string(r.Task), r.rowID(), r.Format, r.Value, r.MasterKey, MaxPerTask, FormatStanding, r.FromStart)
+		s.tenant, string(r.Task), r.rowID(), r.Format, r.Value, r.MasterKey, MaxPerTask, formatStanding, r.FromStart)
 	err := s.writeWithAudit(ctx, &b, r, entries, func() error { return s.h.Do(ctx, &b) })
 	switch {
 	case err != nil:

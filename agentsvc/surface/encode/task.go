@@ -95,7 +95,7 @@ func NewTaskRecord(t agentsvc.Task, length *int) TaskRecord {
 		history = history[max(0, len(history)-*length):]
 	}
 	for _, m := range history {
-		r.History = append(r.History, *NewMessageRecord(&m))
+		r.History = append(r.History, *newMessageRecord(&m))
 	}
 	for _, a := range t.Artifacts {
 		r.Artifacts = append(r.Artifacts, NewArtifactRecord(a))
@@ -133,13 +133,13 @@ func newApprovalRecord(a agentsvc.Approval) ApprovalRecord {
 func NewStatusRecord(s agentsvc.Status) StatusRecord {
 	r := StatusRecord{State: string(s.State), Timestamp: FormatTime(s.At)}
 	if s.Message != nil && s.Message.Role == agentsvc.RoleAgent {
-		r.Message = NewMessageRecord(s.Message)
+		r.Message = newMessageRecord(s.Message)
 	}
 	return r
 }
 
-// NewMessageRecord returns the record of m.
-func NewMessageRecord(m *agentsvc.Message) *MessageRecord {
+// newMessageRecord returns the record of m.
+func newMessageRecord(m *agentsvc.Message) *MessageRecord {
 	return &MessageRecord{
 		MessageID: string(m.ID), Role: string(m.Role), Parts: newPartRecords(m.Parts), ToolCalls: NewToolCallRecords(m.ToolCalls), Metadata: m.Metadata,
 	}

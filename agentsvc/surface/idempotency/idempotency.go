@@ -22,7 +22,7 @@ func Key(r *http.Request) (string, error) {
 	if !keyed {
 		return "", nil
 	}
-	return values[0], CheckKey(values[0])
+	return values[0], checkKey(values[0])
 }
 
 // cleanupTimeout bounds the storing of a response.

@@ -64,8 +64,8 @@ func (r Request) requestHash() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// CheckKey returns an error with [agentsvc.CodeInvalid] for a key that is empty, too long or not text.
-func CheckKey(key string) error {
+// checkKey returns an error with [agentsvc.CodeInvalid] for a key that is empty, too long or not text.
+func checkKey(key string) error {
 	if key == "" || len(key) > maxKeySize || !utf8.ValidString(key) || strings.ContainsRune(key, 0) {
 		return agentsvc.NewInvalidError("Idempotency-Key", "must have 1 to %d characters", maxKeySize)
 	}
@@ -99,7 +99,7 @@ type Claim struct {
 // returns [ErrInProgress] if the request is being carried out, and [agentsvc.ErrKeyReused] if the key was used for a
 // different request. Keys expire after responseTTL.
 func (s *Store) Claim(ctx context.Context, r Request) (*Claim, *Response, error) {
-	if err := CheckKey(r.Key); err != nil {
+	if err := checkKey(r.Key); err != nil {
 		return nil, nil, err
 	}
 	c := &Claim{s, r.Actor, r.Key, uuid.NewString()}

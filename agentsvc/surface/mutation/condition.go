@@ -36,8 +36,8 @@ func ParseIfMatch(r *http.Request) (tags []string, err error) {
 	return tags, nil
 }
 
-// AcceptsYAML reports whether the first of YAML and JSON in Accept is YAML. Quality values are ignored.
-func AcceptsYAML(r *http.Request) bool {
+// acceptsYAML reports whether the first of YAML and JSON in Accept is YAML. Quality values are ignored.
+func acceptsYAML(r *http.Request) bool {
 	for accepted := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
 		switch kind, _, _ := strings.Cut(accepted, ";"); strings.ToLower(strings.TrimSpace(kind)) {
 		case "application/yaml", "application/x-yaml", "text/yaml":
@@ -53,7 +53,7 @@ func AcceptsYAML(r *http.Request) bool {
 // identifies the state; a client that has it gets 304.
 func WriteConfig(w http.ResponseWriter, r *http.Request, tag string, text []byte, encode func() error) error {
 	w.Header().Add("Vary", "Accept")
-	asYAML := AcceptsYAML(r)
+	asYAML := acceptsYAML(r)
 	if asYAML {
 		tag += yamlSuffix
 	}

@@ -16,7 +16,6 @@ import (
 const (
 	maxMessages = 1000 // messages of a conversation
 	maxParts    = 1000 // parts of all messages together
-	maxName     = 256  // bytes of user and safety_identifier; decode.CheckID has the same bound and checks it
 )
 
 // toDomain returns the request as a message to its agent, or an error with [agentsvc.CodeInvalid] that names the member

@@ -14,6 +14,11 @@ import (
 // end, the client disconnects or does not take an event within PieceTimeout, its access is revoked, or the server ends
 // its streams.
 //
+// A client that reads slowly blocks only the goroutine of this call, in a write of at most PieceTimeout. It costs the
+// event that is being written, which is reserved from the app's memory (sse.Options.Memory), and what waits behind it:
+// the queue of its subscription, which package task bounds (maxQueuedEvents, maxQueuedBytes), or a page of the log. A full
+// queue is dropped and the log is read again, so the run that writes the events never waits.
+//
 // A fact has its sequence as id, a delta has none: a client that reconnects with Last-Event-ID gets every fact after
 // it, and deltas that it lost are contained in the fact that follows them. A stream that ends before its task does ends
 // with "retry: 1000", which makes an EventSource reconnect after a second. An error of the client's own is not

@@ -74,7 +74,7 @@ func handleGetTask(w http.ResponseWriter, r *http.Request) error {
 
 // newDecisionHandler returns the handler that approves or rejects a tool call that waits for a decision.
 //
-// The task service writes the decision together with the task's new state in one transaction. If no other call of
+// The task service ([task.Decisions.Decide]) writes the decision together with the task's new state in one transaction. If no other call of
 // the turn waits, the same transaction queues a new run that continues the turn from its log: the model is not
 // asked again for the step that called the tool. A rejection ends the task. A decision about a call that was
 // decided before is an error, so of two concurrent decisions one takes effect.

@@ -9,7 +9,7 @@
 // How a message becomes an answer, and where to read on:
 //
 //   - A request reaches package surface over the listener of Serve. It verifies the credential with the verifier or the
-//     API keys (identity.go), which decides the tenant, and acquires the tenant's built app from [Execution].Runtimes.
+//     API keys (opened in identity.go), which decides the tenant, and acquires the tenant's built app from [Execution].Runtimes.
 //   - The app's task service writes the turn and starts its run here with a lease, or leaves it to the queue.
 //     [Execution].RunPool claims queued runs and calls executeRun, which selects the app and the revision of the run.
 //   - The worker writes events with the epoch of its lease. A worker that lost its lease changes nothing any more:
@@ -22,29 +22,40 @@
 //     callbacks.
 //   - A new protocol is a package below agentsvc/surface and a line in newRoutes (surfaces.go).
 //
-// Files that answer what is asked first. Those without a folder are in this package, all others are named from the root of
-// the module:
+// Functions that answer what is asked first. Files without a folder are in this package, all others are named from the
+// root of the module; TestReferences checks that they declare the functions:
 //
-//   - Who is the caller, and which tenant is it? agentsvc/surface/authenticate.go; authz/trustedissuer.go
-//     (setAppFromClaims) and authz/apikey.go; tenancy/router/apprequest.go: the credential decides (chooseApp), and a URL
-//     that names another app is an unknown app (CheckApp).
-//   - How does a message become a task and a run? agentsvc/task/submit.go, agentsvc/task/accept.go (one pipeline for
-//     messages, decisions, restored checkpoints and requeued runs), agentsvc/store/createtask.go.
+//   - Who is the caller, which tenant is it, and what if the URL names another one? agentsvc/surface/authenticate.go
+//     (Server.Authenticate) asks authz/trustedissuer.go (issuerEntry.setAppFromClaims) or authz/apikey.go
+//     (APIKeys.VerifyKey) which app the credential belongs to. tenancy/router/apprequest.go (AppRequest.chooseApp) takes
+//     that app and no other; a URL that names another one is an unknown app (AppRequest.CheckApp).
+//   - How does a message become a task and a run? agentsvc/surface/admit.go (Request.AdmitMessage),
+//     agentsvc/surface/submit.go (Request.SubmitMessage), agentsvc/task/submit.go (Messages.Submit),
+//     agentsvc/task/accept.go (pipeline.accept, one for messages, decisions, restored checkpoints and requeued runs),
+//     agentsvc/store/createtask.go (Tasks.Create, Tasks.Continue).
 //   - What does a model call reserve, and when is that settled or released? agentsvc/runtime/meteredmodel.go
-//     (reserveBudget, settleUsage), billing/budget/reserve.go, billing/budget/settle.go; expiry.go there for a dead
-//     process.
-//   - What stops a worker that lost its lease? agentsvc/store/record.go (advanceTask compares the epoch; all other
-//     statements of a record depend on it), agentsvc/queue/lease.go (renewBeforeExpiry, confirmHeartbeat),
-//     agentsvc/queue/active_run.go (stopLost).
-//   - How does a decision continue a turn? agentsvc/surface/tenantapi/task.go, agentsvc/task/decide.go,
-//     agentsvc/store/approval.go; the new run reads the decision in agentsvc/runner/execution.go (replayJournal), and
-//     agentsvc/agent/tool_call.go (resumeCalls) runs the approved call.
-//   - What does a slow reader of a stream cost? agentsvc/surface/stream/writesse.go and agentsvc/surface/sse/sse.go
-//     (deadline of each write), agentsvc/task/hub.go (bounded memory per subscription), agentsvc/task/follow.go (a reader
+//     (meteredModel.Stream, meteredCall.reserveBudget, meteredCall.settleUsage), agentsvc/runtime/metering.go for
+//     embedders (meteredEmbedder.Embed), billing/budget/reserve.go (Gate.ReserveBudget), billing/budget/settle.go
+//     (CostReservation.SettleUsage, CostReservation.ReleaseUsage), billing/budget/expiry.go for a dead process
+//     (Service.ExpireReservations).
+//   - What stops a worker that lost its lease? agentsvc/store/record.go (Runs.advanceTask compares the epoch, and all
+//     other statements of a record depend on it), agentsvc/queue/lease.go (leaseKeeper.renewBeforeExpiry,
+//     leaseKeeper.confirmHeartbeat), agentsvc/queue/active_run.go (activeRuns.stopLost).
+//   - How does a decision continue a turn? agentsvc/surface/tenantapi/task.go (newDecisionHandler),
+//     agentsvc/task/decide.go (Decisions.Decide, turnFactory.newDecisionPlan), agentsvc/store/approval.go
+//     (Approvals.RecordDecisions), agentsvc/task/accept.go (pipeline.dispatch); the new run reads the decision in
+//     agentsvc/runner/execution.go (execution.replayJournal), and agentsvc/agent/tool_call.go (toolCalls.resumeCalls)
+//     runs the approved call.
+//   - What does a slow reader of a stream cost? agentsvc/surface/stream/writesse.go (Subscription.WriteSSE),
+//     agentsvc/surface/sse/sse.go (Writer.flushBuffer sets the deadline of each write), agentsvc/task/hub.go
+//     (Hub.publishLocal bounds the queue of a subscription), agentsvc/task/follow.go (logReader.stream, in which a reader
 //     that lags reads the log again).
-//   - What follows a new revision? tenancy/runtimecache (the next run uses the new runtime), background.go (loadSchedules,
-//     loadPolicy), agentsvc/trigger/scheduletable.go (saveSchedules replaces the stored schedules).
-//   - What must be added for a new protocol? The package comment of agentsvc/surface.
+//   - What follows a new revision? tenancy/runtimecache/cache.go (Cache.Acquire returns a new runtime from then on), and
+//     for a run that was accepted before execution.go (Execution.executeRun keeps its revision). Schedules:
+//     agentsvc/trigger/scheduler.go (Scheduler.syncSchedules), background.go (backgroundConfigs.loadSchedules),
+//     agentsvc/trigger/scheduletable.go (scheduleTable.saveSchedules replaces the stored ones).
+//   - What must be added for a new protocol? surfaces.go (Server.newRoutes); the rest is in the package comment of
+//     agentsvc/surface.
 package server
 
 import (
