@@ -373,8 +373,11 @@ observability: {metrics: {enabled: true}}
 		_, trail := p.doRequest(t, "GET", "/admin/audit?app=default&action=config", testSecret, nil)
 		return strings.Count(trail, `"config.load"`) == 4 // a change of .env changes variables, not the document
 	})
-	if _, text := p.doRequest(t, "GET", "/metrics", "", nil); !strings.Contains(text, `stoa_config_reloads_total{outcome="refused"} 1`) {
-		t.Errorf("the metrics do not count the broken file: %s", regexp.MustCompile(`stoa_config_reloads.*`).FindAllString(text, -1))
+	_, text := p.doRequest(t, "GET", "/metrics", "", nil)
+	for _, want := range []string{`refused"} 1\n`, `applied"} [1-9]`} {
+		if !regexp.MustCompile(`stoa_config_reloads_total{outcome="` + want).MatchString(text) {
+			t.Errorf("the metrics of reloads are %q, want %s", regexp.MustCompile(`stoa_config_reloads_total{.*`).FindAllString(text, -1), want)
+		}
 	}
 	answer := newTextMessage("go on")
 	answer["message"].(map[string]any)["task_id"] = waiting.Result.TaskID
