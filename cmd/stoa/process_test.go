@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"stoa/cmd/stoa/server"
 	"stoa/cmd/stoa/stoatest"
 	"stoa/tenancy/db/dbtest"
 )
@@ -215,6 +216,34 @@ func TestJSONLogFromStart(t *testing.T) {
 			}
 			if p.Output() == "" {
 				t.Error("it writes nothing")
+			}
+		})
+	}
+}
+
+// TestSecretFilesAreRead starts a server for each of its secrets with a file of it that does not exist: the server ends and
+// names the variable, so the file of each secret is read.
+func TestSecretFilesAreRead(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		server.DatabaseName, server.MigrateDatabaseName, "STOA_REDIS", server.AdminSecretName, server.MasterKeyName, server.MetricsTokenName,
+		server.NotificationSecretName, server.WebhookSecretName, server.StripeKeyName,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// The test's environment has some of the secrets; an empty variable counts as not set.
+			p, err := stoatest.LaunchProcess("stoa", t.TempDir(), []string{name + "=", name + "_FILE=none"}, "serve", "--port", "0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-p.Ended():
+			case <-time.After(20 * time.Second):
+				_ = p.SignalAndWait(syscall.SIGKILL)
+				t.Fatalf("the server does not end: %s", p.Output())
+			}
+			if code := p.Cmd.ProcessState.ExitCode(); code == 0 || !strings.Contains(p.Output(), name+"_FILE: open none") {
+				t.Errorf("it ends with %d and %s", code, p.Output())
 			}
 		})
 	}
