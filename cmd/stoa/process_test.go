@@ -232,7 +232,7 @@ func TestSecretFilesAreRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			// The test's environment has some of the secrets; an empty variable counts as not set.
-			p, err := stoatest.LaunchProcess("stoa", t.TempDir(), []string{name + "=", name + "_FILE=none"}, "serve", "--port", "0")
+			p, err := stoatest.LaunchProcess("stoa", t.TempDir(), []string{name + "=", name + "_FILE=none"}, "serve", "--host", "127.0.0.1", "--port", "0")
 			if err != nil {
 				t.Fatal(err)
 			}
