@@ -104,6 +104,9 @@ func TestRemainder(t *testing.T) {
 			t.Helper()
 			list, err := s.Invoices.ListInvoices(ctx, app)
 			agentsvctest.RequireNoErrors(t, err)
+			if len(list) != len(want) {
+				t.Errorf("there are %d invoices, want %d", len(list), len(want))
+			}
 			for _, inv := range list {
 				if inv.Status != status || inv.Totals[0] != want[inv.ID] {
 					t.Errorf("%s is %s: %+v, want %+v", inv.ID, inv.Status, inv.Totals[0], want[inv.ID])

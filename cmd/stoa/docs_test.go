@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"io/fs"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -25,7 +27,9 @@ type docPage struct {
 	config string
 	// prepare are shell commands that the page takes for granted. The folder has copies of acme.yaml and globex.yaml.
 	prepare string
-	// replaced maps what a reader puts in the place of an example's value.
+	// files are the files that the page shows: by name, what the block with the file's text begins with.
+	files map[string]string
+	// replaced maps what a reader puts in the place of an example's value. The longest is replaced first.
 	replaced map[string]string
 	// skipped maps the beginning of lines that are not run to the reason. Their flags are checked like those of all.
 	skipped map[string]string
@@ -75,20 +79,21 @@ TASK=$(stoa task list --state input_required | awk 'NR == 2 {print $1}') OTHER=$
 		written:  []string{`pay({"expression":"50 * 1"})`, "is rejected"},
 	},
 	"docs/billing.md": {
-		prepare: acmeApp + "stoa call assistant hello --token $T\n",
-		skipped: map[string]string{
-			"stoa billing price add":        "needs the files of the page",
-			"stoa billing plan add":         "needs the files of the page",
-			"stoa billing seller":           "needs the files of the page",
-			"stoa billing buyer":            "needs the files of the page",
-			"stoa billing budget add":       "needs the files of the page",
-			"stoa app create":               "needs the files of the page",
-			"stoa billing credit grant":     "needs a price book",
-			"stoa billing invoice show":     "needs usage of a past month, see testdata/script/billing.txtar",
-			"stoa billing invoice print":    "needs usage of a past month, see testdata/script/billing.txtar",
-			"stoa billing invoice finalize": "needs usage of a past month, see testdata/script/billing.txtar",
-			"stoa billing invoice reverse":  "needs usage of a past month, see testdata/script/billing.txtar",
-			"stoa billing invoice reissue":  "needs usage of a past month, see testdata/script/billing.txtar",
+		prepare: acmeApp + "echo '{\"name\": \"Acme GmbH\"}' >buyer.json\n",
+		files: map[string]string{
+			"prices.json": `{"version": "2026-11"`, "plan.json": `{"name": "starter"`, "budget.json": `{"name": "cap"`, "seller.json": `{"name": "Agents Ltd"`,
+		},
+		replaced: map[string]string{
+			"2026-11": time.Now().UTC().Format("2006-01"),
+			// The app exists, and its usage is written some time after the call.
+			"stoa app create acme --config acme.yaml --plan starter": "stoa app update acme --plan starter && stoa call assistant hello --token $T && " +
+				"for i in $(seq 100); do stoa billing usage acme --group-by model | grep -q scripted && break; sleep 0.1; done",
+			"finalize acme 2026-11": "finalize acme " + time.Now().UTC().Format("2006-01") + " --force", // the month is running
+		},
+		written: []string{
+			"starter added, base fee 20.00 USD", "base fee of plan starter                                               20.00 USD", "Tax id DE123456789", "Acme GmbH",
+			"of 18.10 USD", "is number 1, due 21.54 USD", "-reversal of acme is number 2, due -21.54 USD", "-2 of acme is number 3, due 21.54 USD",
+			"USD       21.54       -20.096  -3.44  -0.004   0.00     2.00       0.05  -0.05",
 		},
 	},
 	"docs/cli.md": {prepare: acmeApp, written: []string{"594 dollars", "99 dollars", "ID  "}},
@@ -194,7 +199,7 @@ func TestDocs(t *testing.T) {
 					page.config = file
 				}
 			}
-			page.run(t, root, listCommandLines(file, string(text)))
+			page.run(t, root, string(text), listCommandLines(file, string(text)))
 		})
 	}
 }
@@ -291,8 +296,8 @@ curl() {
 check() { [ $1 = $2 ] || [ $2 = %d ] || echo "FAILED with exit code $1, not $2: $3"; }
 `
 
-// run runs the lines of a page against a server.
-func (p docPage) run(t *testing.T, root string, lines []string) {
+// run runs the lines of a page with that text against a server.
+func (p docPage) run(t *testing.T, root, text string, lines []string) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -304,6 +309,7 @@ func (p docPage) run(t *testing.T, root string, lines []string) {
 		return
 	}
 	dir := p.prepareFolder(t, root, address)
+	p.writeFiles(t, dir, text)
 	prepared, err := prepareServer(t, dbtest.NewSQLiteURL(t), newTestLog(t), filepath.Join(dir, "server.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -338,9 +344,9 @@ func (p docPage) buildScript(t *testing.T, lines []string, address string) strin
 		start := findStart(p.exits, line)
 		used[start] = true
 		command := addressPattern.ReplaceAllString(line, address)
-		for from, to := range p.replaced {
+		for _, from := range p.listReplaced() {
 			used[from] = used[from] || strings.Contains(command, from)
-			command = strings.ReplaceAll(command, from, to)
+			command = strings.ReplaceAll(command, from, p.replaced[from])
 		}
 		script += fmt.Sprintf("%s\ncheck $? %d %s\n", command, p.exits[start], quoteWord(line))
 	}
@@ -355,6 +361,29 @@ func (p docPage) buildScript(t *testing.T, lines []string, address string) strin
 		return ""
 	}
 	return fmt.Sprintf(docPrelude, errorAnswer, anyExit) + "set -e\n" + p.prepare + "set +e\n" + script
+}
+
+// listReplaced returns the keys of replaced, the longest first.
+func (p docPage) listReplaced() []string {
+	return slices.SortedFunc(maps.Keys(p.replaced), func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+}
+
+// writeFiles writes the files that the page shows.
+func (p docPage) writeFiles(t *testing.T, dir, text string) {
+	t.Helper()
+	for name, start := range p.files {
+		i := strings.Index(text, "\n```json\n"+start)
+		if i < 0 {
+			t.Fatalf("the page has no block that begins with %s", start)
+		}
+		body, _, _ := strings.Cut(text[i+len("\n```json\n"):], "```")
+		for _, from := range p.listReplaced() {
+			body = strings.ReplaceAll(body, from, p.replaced[from])
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(body), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // findStart returns the key with which a line begins, "" if it begins with none.

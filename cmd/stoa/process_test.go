@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"stoa/cmd/stoa/server"
 	"stoa/cmd/stoa/stoatest"
 	"stoa/tenancy/db/dbtest"
 )
@@ -220,6 +221,34 @@ func TestJSONLogFromStart(t *testing.T) {
 	}
 }
 
+// TestSecretFilesAreRead starts a server for each of its secrets with a file of it that does not exist: the server ends and
+// names the variable, so the file of each secret is read.
+func TestSecretFilesAreRead(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		server.DatabaseName, server.MigrateDatabaseName, "STOA_REDIS", server.AdminSecretName, server.MasterKeyName, server.MetricsTokenName,
+		server.NotificationSecretName, server.WebhookSecretName, server.StripeKeyName,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// The test's environment has some of the secrets; an empty variable counts as not set.
+			p, err := stoatest.LaunchProcess("stoa", t.TempDir(), []string{name + "=", name + "_FILE=none"}, "serve", "--host", "127.0.0.1", "--port", "0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-p.Ended():
+			case <-time.After(20 * time.Second):
+				_ = p.SignalAndWait(syscall.SIGKILL)
+				t.Fatalf("the server does not end: %s", p.Output())
+			}
+			if code := p.Cmd.ProcessState.ExitCode(); code == 0 || !strings.Contains(p.Output(), name+"_FILE: open none") {
+				t.Errorf("it ends with %d and %s", code, p.Output())
+			}
+		})
+	}
+}
+
 // TestJSONLog checks that every line of a server whose log is JSON is one object, without a name that occurs twice: when it
 // serves, answers and stops, and when it cannot start. Lines of requests name the client, the subject, the task and the limit.
 func TestJSONLog(t *testing.T) {
@@ -373,8 +402,11 @@ observability: {metrics: {enabled: true}}
 		_, trail := p.doRequest(t, "GET", "/admin/audit?app=default&action=config", testSecret, nil)
 		return strings.Count(trail, `"config.load"`) == 4 // a change of .env changes variables, not the document
 	})
-	if _, text := p.doRequest(t, "GET", "/metrics", "", nil); !strings.Contains(text, `stoa_config_reloads_total{outcome="refused"} 1`) {
-		t.Errorf("the metrics do not count the broken file: %s", regexp.MustCompile(`stoa_config_reloads.*`).FindAllString(text, -1))
+	_, text := p.doRequest(t, "GET", "/metrics", "", nil)
+	for _, want := range []string{`refused"} 1\n`, `applied"} [1-9]`} {
+		if !regexp.MustCompile(`stoa_config_reloads_total{outcome="` + want).MatchString(text) {
+			t.Errorf("the metrics of reloads are %q, want %s", regexp.MustCompile(`stoa_config_reloads_total{.*`).FindAllString(text, -1), want)
+		}
 	}
 	answer := newTextMessage("go on")
 	answer["message"].(map[string]any)["task_id"] = waiting.Result.TaskID

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"stoa/cmd/stoa/server"
+	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -92,6 +93,22 @@ func openTracedServer(t *testing.T, database string) (*testServer, *refusingServ
 	}
 	lines := logFile(filepath.Join(t.TempDir(), "stoa.log"))
 	return openServerWith(t, database, newProcessLog(t, lines), config), out, lines
+}
+
+// TestAppNamesOfServer checks that a server knows the names of its apps for its log: a line about an app by its id has the
+// name once the app is loaded.
+func TestAppNamesOfServer(t *testing.T) {
+	t.Parallel()
+	lines := logFile(filepath.Join(t.TempDir(), "stoa.log"))
+	h := openServerWith(t, dbtest.NewSQLiteURL(t), newProcessLog(t, lines), exampleConfig)
+	h.createApp(t, "acme", stoppingApp)
+	h.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", h.createToken(t, "acme", "ana", nil), newRPCCall("message:send", newTextMessage("hi")))
+	var app struct{ ID string }
+	h.requireStatus(t, http.StatusOK, &app, "GET", "/admin/apps/acme", testSecret, nil)
+	h.Log.Warn("something about an app", "tenant", db.ID(app.ID))
+	if want := `"msg":"something about an app","tenant":"` + app.ID + `","app":"acme"`; !strings.Contains(lines.String(), want) {
+		t.Errorf("the log lacks %s:\n%s", want, lines)
+	}
 }
 
 // newProcessLog returns the logger of a process that writes to file, and to a collector if the environment says so.

@@ -100,6 +100,9 @@ func readResponseStream(t *testing.T, s *ssestream.Stream[responses.ResponseStre
 		if ev.SequenceNumber != n {
 			t.Errorf("event %d has the number %d", n, ev.SequenceNumber)
 		}
+		if last != nil {
+			t.Errorf("%s follows the event that ends the response", ev.Type)
+		}
 		switch ev.Type {
 		case "response.output_item.added":
 			items[ev.OutputIndex] = ev.Item.ID

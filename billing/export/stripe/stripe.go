@@ -2,6 +2,7 @@
 package stripe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,11 +14,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"stoa/agentsvc"
-
 	"github.com/stripe/stripe-go/v85"
 	"golang.org/x/sync/errgroup"
 
+	"stoa/agentsvc"
+	"stoa/agentsvc/egress"
 	"stoa/billing/amount"
 	"stoa/billing/export"
 )
@@ -57,12 +58,31 @@ func New(client *http.Client, key, url string, events map[string]string) (*Sink,
 	}
 	// No retries in the library: the exporter sends the whole batch again, after a pause.
 	cfg := &stripe.BackendConfig{
-		HTTPClient: client, EnableTelemetry: stripe.Bool(false), MaxNetworkRetries: stripe.Int64(0), LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull},
+		HTTPClient: withoutLibrary(client), EnableTelemetry: stripe.Bool(false), MaxNetworkRetries: stripe.Int64(0), LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull},
 	}
 	if url != "" {
 		cfg.URL = stripe.String(url)
 	}
 	return &Sink{stripe.NewClient(key, stripe.WithBackends(stripe.NewBackendsWithConfig(cfg))), events}, nil
+}
+
+// withoutLibrary returns client for a library that describes itself and this machine in headers: its requests have the
+// User-Agent of all outgoing requests instead.
+func withoutLibrary(client *http.Client) *http.Client {
+	c := *client
+	c.Transport = transport{cmp.Or(client.Transport, http.DefaultTransport)}
+	return &c
+}
+
+// transport is the transport of withoutLibrary.
+type transport struct{ next http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	req.Header.Del("X-Stripe-Client-User-Agent")
+	req.Header.Set("User-Agent", egress.UserAgent)
+	return t.next.RoundTrip(req)
 }
 
 // Send implements [export.Sink]. A row is refused if it is older than stripeMaxEventAge or its customer does not exist

@@ -48,6 +48,27 @@ func startStripeMock(t *testing.T) string {
 	return ""
 }
 
+// TestUserAgent checks that Stripe does not learn the library and the machine that send.
+func TestUserAgent(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var seen []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, r.UserAgent()+r.Header.Get("X-Stripe-Client-User-Agent"))
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer server.Close()
+	sink, err := stripe.New(server.Client(), "sk_test_123", server.URL, map[string]string{"input_tokens": "stoa_input"})
+	agentsvctest.RequireNoErrors(t, err)
+	_, err = exporttest.ExportCalls(t, sink)
+	agentsvctest.RequireNoErrors(t, err)
+	if want := []string{"stoa", "stoa"}; !slices.Equal(want, seen) {
+		t.Errorf("the requests name %q, want %q", seen, want)
+	}
+}
+
 // TestExportStripe sends meter events to Stripe's mock server, which validates them by Stripe's OpenAPI description.
 func TestExportStripe(t *testing.T) {
 	t.Parallel()
