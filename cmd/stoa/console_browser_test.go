@@ -42,6 +42,30 @@ tools:
 agents: {assistant: {llm: demo, tools: [calc, clock, pay], description: "Answers, sums and pays"}}
 `
 
+// consoleBuildApp is the app whose developer uses the console. Its text has comments and an order of its own.
+const consoleBuildApp = `# The agents of initech.
+llms:
+  demo:
+    provider: scripted
+document_stores:
+  manual: {source: {type: upload}}
+  feed: {source: {type: api, api: {url: "https://docs.example.com/list"}}}
+agents:
+  reporter:
+    llm: demo
+    description: Reports each morning
+    trigger:
+      type: schedule
+      cron: "30 9 * * MON-FRI"
+      timezone: Europe/Berlin
+      input: Write the report of yesterday.
+  triage:
+    llm: demo
+    trigger: {type: webhook, secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+  zoe:
+    llm: demo
+`
+
 // scriptProbe is a text that would run if a page read it as HTML.
 const scriptProbe = `<img src=x onerror=globalThis.pwned++><script>globalThis.pwned++</script>`
 

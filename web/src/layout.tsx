@@ -46,6 +46,10 @@ function Layout() {
               </Badge>
             )}
           </Link>
+          <Link to="/config">Configuration</Link>
+          <Link to="/documents">Documents</Link>
+          <Link to="/triggers">Triggers</Link>
+          <Link to="/usage">Usage</Link>
         </nav>
         <div className="who">
           <Text size="sm" c="dimmed" className="app">

@@ -2,7 +2,7 @@ import "@mantine/core/styles.css";
 import "./console.css";
 import { MantineProvider } from "@mantine/core";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { createRootRoute, createRoute, createRouter, redirect, RouterProvider } from "@tanstack/react-router";
+import { createRootRoute, createRoute, createRouter, lazyRouteComponent, redirect, RouterProvider } from "@tanstack/react-router";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { Agent, Agents } from "./agents";
@@ -11,6 +11,7 @@ import { Inbox } from "./inbox";
 import { Root } from "./layout";
 import { Empty, Problem } from "./parts";
 import { Playground } from "./playground";
+import { usageSearch } from "./search";
 import { Task } from "./task";
 import { Tasks } from "./tasks";
 
@@ -52,6 +53,29 @@ const routes = [
   at("/agents", Agents),
   at("/agents/$agent", Agent),
   at("/inbox", Inbox),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/config",
+    component: lazyRouteComponent(() => import("./config"), "Config"),
+    validateSearch: ({ revision }: Record<string, unknown>): { revision?: number | "saved" } => (typeof revision === "number" || revision === "saved" ? { revision } : {}),
+  }),
+  createRoute({ getParentRoute: () => root, path: "/documents", component: lazyRouteComponent(() => import("./documents"), "Stores") }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/documents/$store",
+    component: lazyRouteComponent(() => import("./documents"), "Store"),
+    validateSearch: (s: Record<string, unknown>): { state?: string; prefix?: string; cursor?: string } => {
+      const [state, prefix, cursor] = [text(s["state"]), text(s["prefix"]), text(s["cursor"])];
+      return { ...(state && { state }), ...(prefix && { prefix }), ...(cursor && { cursor }) };
+    },
+  }),
+  createRoute({ getParentRoute: () => root, path: "/triggers", component: lazyRouteComponent(() => import("./triggers"), "Triggers") }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/usage",
+    component: lazyRouteComponent(() => import("./usage"), "Usage"),
+    validateSearch: usageSearch,
+  }),
 ] as const;
 
 const router = createRouter({ routeTree: root.addChildren(routes), basepath: "/console", defaultPreload: false });

@@ -7,6 +7,8 @@ export interface Session {
   token: string;
   // app is the name for /apps/{app}; "" = the app of the credential.
   app: string;
+  // operator = the credential is the platform operator's: it is for the admin API alone.
+  operator?: boolean;
 }
 
 const storageKey = "stoa.session";
@@ -15,7 +17,7 @@ function load(): Session | null {
   try {
     const saved: unknown = JSON.parse(sessionStorage.getItem(storageKey) ?? "null");
     if (saved && typeof saved === "object" && "token" in saved && "app" in saved) {
-      return { token: String(saved.token), app: String(saved.app) };
+      return { token: String(saved.token), app: String(saved.app), operator: "operator" in saved && saved.operator === true };
     }
   } catch {
     // Storage may be forbidden or hold something else: then the user signs in again.
