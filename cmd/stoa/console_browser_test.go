@@ -66,6 +66,12 @@ agents:
     llm: demo
 `
 
+// consoleBrokenApp is an app whose runs fail for good.
+const consoleBrokenApp = `
+llms: {broken: {provider: scripted, script: [{then: [{fail: {status: 400, message: "no such model"}}]}]}}
+agents: {broken: {llm: broken}}
+`
+
 // scriptProbe is a text that would run if a page read it as HTML.
 const scriptProbe = `<img src=x onerror=globalThis.pwned++><script>globalThis.pwned++</script>`
 

@@ -53,4 +53,4 @@ export default function Chart({ label, days, series }: ChartProps) {
   return <div ref={host} role="img" aria-label={label} className="chart" />;
 }
 
-const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 });
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });

@@ -10,8 +10,18 @@ import { createStore } from "./store";
 
 const Editor = lazy(() => import("./editor"));
 
-// Source is where a configuration is read and saved: the app's own, or the operator's file in studio mode.
-type Source = "app" | "studio";
+// Source is where a configuration is read and saved.
+export interface Source {
+  // id names the draft.
+  id: string;
+  read: (signal?: AbortSignal) => Promise<ConfigText>;
+  // check returns what has no effect in a text, and throws the errors of one that would not load.
+  check: (text: string, signal: AbortSignal) => Promise<ConfigProblem[]>;
+  // save replaces the text that has the ETag and returns what to say.
+  save: (text: string, etag: string) => Promise<string>;
+  // revisions is the path of earlier texts, "" where none are kept.
+  revisions: string;
+}
 
 interface Draft {
   // base is the text that the draft was made from, and etag its state.
@@ -20,40 +30,51 @@ interface Draft {
 }
 
 // drafts outlive the screen, so that nothing typed is lost by a look at another one. They end with the session.
-export const drafts = createStore<Partial<Record<Source, Draft>>>({});
+export const drafts = createStore<Record<string, Draft>>({});
+
+// What one person has typed is not shown to the next.
+session.subscribe(() => session.get() === null && drafts.set({}));
 
 window.addEventListener("beforeunload", (e) => {
   if (Object.values(drafts.get()).some((d) => d.text !== d.base.text)) e.preventDefault();
 });
 
-const readers: Record<Source, (signal?: AbortSignal) => Promise<ConfigText>> = {
-  app: (signal) => getText("/config", "application/yaml", signal),
-  studio: (signal) => getText("/api/config", "application/yaml", signal),
+// ofApp is the configuration of the app of the credential.
+const ofApp: Source = {
+  id: "app",
+  read: (signal) => getText("/config", "application/yaml", signal),
+  check: async (yaml, signal) => (await change<Schema["SavedConfig"]>("PUT", "/config?dry_run=true", { yaml, signal })).warnings,
+  save: async (yaml, ifMatch) => `Saved as revision ${(await change<Schema["SavedConfig"]>("PUT", "/config", { yaml, ifMatch })).revision}.`,
+  revisions: "/config/revisions",
 };
 
-type Saved = Partial<Schema["SavedConfig"] & Schema["StudioSaved"]>;
+// ofServer is the operator's file, in studio mode.
+const ofServer: Source = {
+  id: "server",
+  read: (signal) => getText("/api/config", "application/yaml", signal),
+  check: async (yaml, signal) => {
+    await change("POST", "/api/config?dry_run=true", { yaml, signal });
+    return [];
+  },
+  save: async (yaml, ifMatch) => (await change<Schema["StudioSaved"]>("POST", "/api/config", { yaml, ifMatch })).message,
+  revisions: "",
+};
 
-// save checks or replaces the configuration.
-function save(source: Source, dryRun: boolean, yaml: string, ifMatch: string, signal?: AbortSignal): Promise<Saved> {
-  const query = dryRun ? "?dry_run=true" : "";
-  const options = { yaml, ...(ifMatch && { ifMatch }), ...(signal && { signal }) };
-  return source === "app" ? change<Saved>("PUT", `/config${query}`, options) : change<Saved>("POST", `/api/config${query}`, options);
+// useConfigText reads the text of a source once: what is typed is not replaced by a later one.
+export function useConfigText(source: Source, enabled = true) {
+  const who = session.use();
+  return useQuery({ queryKey: ["config", who, source.id], queryFn: ({ signal }) => source.read(signal), staleTime: Infinity, enabled });
 }
 
 export function Config() {
-  const who = session.use();
+  const search = useSearch({ from: "/config" });
+  const navigate = useNavigate();
   const health = useQuery({ queryKey: ["health"], queryFn: ({ signal }) => get<Schema["Health"]>("/health", signal, null) });
-  const app = useQuery({ queryKey: ["config", who, "app"], queryFn: ({ signal }) => readers.app(signal), staleTime: Infinity });
+  const app = useConfigText(ofApp);
   // The configuration of the default app is the server's file: the studio's, where that is on.
   const isDefault = app.error instanceof ApiError && app.error.status === 412;
-  const studio = useQuery({
-    queryKey: ["config", who, "studio"],
-    queryFn: ({ signal }) => readers.studio(signal),
-    enabled: isDefault && !!health.data?.studio_mode,
-    staleTime: Infinity,
-  });
-  const source: Source = isDefault ? "studio" : "app";
-  const read = isDefault ? studio : app;
+  const studio = useConfigText(ofServer, isDefault && !!health.data?.studio_mode);
+  const [source, read] = isDefault ? [ofServer, studio] : [ofApp, app];
   if (app.isPending || (isDefault && health.isPending)) return <Skeleton height={400} />;
   if (isDefault && !health.data?.studio_mode) {
     return (
@@ -65,25 +86,40 @@ export function Config() {
   if (!read.data) return read.error ? <Problem error={read.error} retry={() => void read.refetch()} /> : <Skeleton height={400} />;
   return (
     <Stack>
-      <Title order={2}>{source === "app" ? "Configuration" : "Configuration of the server"}</Title>
-      <Edit key={source} source={source} read={read.data} reload={async () => (await read.refetch()).data} />
-      {source === "app" && <Secrets />}
+      <Title order={2}>{source === ofApp ? "Configuration" : "Configuration of the server"}</Title>
+      <Edit
+        key={source.id}
+        source={source}
+        read={read.data}
+        reload={async () => (await read.refetch()).data}
+        compared={search.revision}
+        onCompare={(revision) => void navigate({ to: "/config", search: revision === undefined ? {} : { revision } })}
+      />
+      {source === ofApp && <Secrets path="/secrets" />}
     </Stack>
   );
 }
 
-function Edit({ source, read, reload }: { source: Source; read: ConfigText; reload: () => Promise<ConfigText | undefined> }) {
+interface EditProps {
+  source: Source;
+  read: ConfigText;
+  reload: () => Promise<ConfigText | undefined>;
+  // compared is the revision with which the text is compared, or the one that was read.
+  compared: number | "saved" | undefined;
+  onCompare: (revision?: number | "saved") => void;
+}
+
+// Edit is an editor with the problems of its text, its differences from earlier ones, and a button that saves.
+export function Edit({ source, read, reload, compared, onCompare: compareWith }: EditProps) {
   const who = session.use();
   const cache = useQueryClient();
-  const search = useSearch({ from: "/config" });
-  const navigate = useNavigate();
-  const draft = drafts.use()[source] ?? { base: read, text: read.text };
-  const set = (next: Draft) => drafts.set({ ...drafts.get(), [source]: next });
+  const draft = drafts.use()[source.id] ?? { base: read, text: read.text };
+  const set = (next: Draft) => drafts.set({ ...drafts.get(), [source.id]: next });
   const [note, setNote] = useState("");
   const dirty = draft.text !== draft.base.text;
-  const schema = useQuery({ queryKey: ["schema", who], queryFn: ({ signal }) => get<JSONSchema>("/api/schema", signal), staleTime: Infinity });
-  const secrets = useSecrets(source === "app");
-  const checked = useChecked(source, draft.text);
+  const schema = useQuery({ queryKey: ["schema", who], queryFn: ({ signal }) => get<JSONSchema>("/api/schema", signal), staleTime: Infinity, enabled: !who?.operator });
+  const secrets = useSecrets("/secrets", source === ofApp);
+  const checked = useChecked(source.check, draft.text);
   const problems = useMemo(
     () => [
       ...checked.errors.map((problem) => ({ severity: "error" as const, problem })),
@@ -92,32 +128,31 @@ function Edit({ source, read, reload }: { source: Source; read: ConfigText; relo
     [checked],
   );
   const revisions = useQuery({
-    queryKey: ["revisions", who],
-    queryFn: ({ signal }) => get<Schema["ConfigRevisionList"]>("/config/revisions", signal),
-    enabled: source === "app",
+    queryKey: ["revisions", who, source.id],
+    queryFn: ({ signal }) => get<Schema["ConfigRevisionList"]>(source.revisions, signal),
+    enabled: source.revisions !== "",
   });
-  const compared = search.revision;
   const other = useQuery({
-    queryKey: ["revision", who, compared],
-    queryFn: ({ signal }) => getText(`/config/revisions/${compared}`, "application/yaml", signal),
+    queryKey: ["revision", who, source.id, compared],
+    queryFn: ({ signal }) => getText(`${source.revisions}/${compared}`, "application/yaml", signal),
     enabled: typeof compared === "number",
     staleTime: Infinity,
   });
   const original = compared === "saved" ? draft.base.text : typeof compared === "number" ? other.data?.text : undefined;
-  const compareWith = (revision?: number | "saved") => void navigate({ to: "/config", search: revision === undefined ? {} : { revision } });
   const renew = async (message: string) => {
     const now = await reload();
     if (now) set({ base: now, text: now.text });
     void cache.invalidateQueries({ queryKey: ["revisions"] });
     void cache.invalidateQueries({ queryKey: ["agents"] });
+    void cache.invalidateQueries({ queryKey: ["app"] });
     setNote(message);
   };
   const saving = useMutation({
-    mutationFn: () => save(source, false, draft.text, draft.base.etag),
-    onSuccess: (saved) => renew(saved.message ?? `Saved as revision ${saved.revision}.`),
+    mutationFn: () => source.save(draft.text, draft.base.etag),
+    onSuccess: renew,
   });
   const restoring = useMutation({
-    mutationFn: (revision: number) => change<Schema["SavedConfig"]>("POST", `/config/revisions/${revision}:restore`, { ifMatch: draft.base.etag }),
+    mutationFn: (revision: number) => change<{ revision: number }>("POST", `${source.revisions}/${revision}:restore`, { ifMatch: draft.base.etag }),
     onSuccess: (saved, revision) => {
       compareWith();
       return renew(`Revision ${revision} is in force again, as revision ${saved.revision}.`);
@@ -217,14 +252,14 @@ interface Check {
 }
 
 // useChecked checks a text by a dry run a moment after the last change of it.
-function useChecked(source: Source, text: string): Check & { current: boolean } {
-  const [check, setCheck] = useState<Check>({ text: null, errors: [], warnings: [], failure: null });
+export function useChecked(check: Source["check"], text: string): Check & { current: boolean } {
+  const [checked, setCheck] = useState<Check>({ text: null, errors: [], warnings: [], failure: null });
   useEffect(() => {
     const stop = new AbortController();
     const timer = setTimeout(async () => {
       try {
-        const { warnings } = await save(source, true, text, "", stop.signal);
-        setCheck({ text, errors: [], warnings: warnings ?? [], failure: null });
+        const warnings = await check(text, stop.signal);
+        setCheck({ text, errors: [], warnings, failure: null });
       } catch (error) {
         if (stop.signal.aborted) return;
         const errors = error instanceof ApiError ? error.problems : [];
@@ -235,11 +270,11 @@ function useChecked(source: Source, text: string): Check & { current: boolean } 
       clearTimeout(timer);
       stop.abort();
     };
-  }, [source, text]);
-  return useMemo(() => ({ ...check, current: check.text === text }), [check, text]);
+  }, [check, text]);
+  return useMemo(() => ({ ...checked, current: checked.text === text }), [checked, text]);
 }
 
-function Checked({ checked }: { checked: Check & { current: boolean } }) {
+export function Checked({ checked }: { checked: Check & { current: boolean } }) {
   if (checked.failure) return null;
   const [color, text] = !checked.current
     ? ["gray", "checking"]
@@ -253,7 +288,7 @@ function Checked({ checked }: { checked: Check & { current: boolean } }) {
   );
 }
 
-function Problems({ all }: { all: { severity: "error" | "warning"; problem: ConfigProblem }[] }) {
+export function Problems({ all }: { all: { severity: "error" | "warning"; problem: ConfigProblem }[] }) {
   if (all.length === 0) return null;
   return (
     <ul className="problems" aria-label="Problems">
@@ -279,27 +314,27 @@ function Problems({ all }: { all: { severity: "error" | "warning"; problem: Conf
   );
 }
 
-function useSecrets(enabled: boolean) {
+function useSecrets(path: string, enabled: boolean) {
   const who = session.use();
-  return useQuery({ queryKey: ["secrets", who], queryFn: ({ signal }) => get<Schema["SecretList"]>("/secrets", signal), enabled });
+  return useQuery({ queryKey: ["secrets", who, path], queryFn: ({ signal }) => get<Schema["SecretList"]>(path, signal), enabled });
 }
 
 // Secrets lists the names. Values go to the server and never come back.
-function Secrets() {
-  const secrets = useSecrets(true);
+export function Secrets({ path }: { path: string }) {
+  const secrets = useSecrets(path, true);
   const cache = useQueryClient();
   const [name, setName] = useState("");
   const [value, setValue] = useState("");
   const renew = () => cache.invalidateQueries({ queryKey: ["secrets"] });
   const put = useMutation({
-    mutationFn: () => change("PUT", `/secrets/${encodeURIComponent(name.trim())}`, { json: { value } }),
+    mutationFn: () => change("PUT", `${path}/${encodeURIComponent(name.trim())}`, { json: { value } }),
     onSuccess: () => {
       setName("");
       setValue("");
       return renew();
     },
   });
-  const remove = useMutation({ mutationFn: (secret: string) => change("DELETE", `/secrets/${encodeURIComponent(secret)}`), onSuccess: renew });
+  const remove = useMutation({ mutationFn: (secret: string) => change("DELETE", `${path}/${encodeURIComponent(secret)}`), onSuccess: renew });
   return (
     <section aria-labelledby="secrets">
       <Stack gap="sm">

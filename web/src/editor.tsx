@@ -41,6 +41,7 @@ const theme = EditorView.theme({
   ".cm-completionDetail": { color: "inherit", opacity: "0.8" },
   ".cm-changedLine": { backgroundColor: "color-mix(in srgb, var(--mantine-color-teal-filled) 14%, transparent) !important" },
   ".cm-deletedChunk": { backgroundColor: "color-mix(in srgb, var(--mantine-color-red-filled) 14%, transparent)" },
+  ".cm-collapsedLines": { background: "var(--mantine-color-default-hover)", color: "var(--mantine-color-text)" },
   ".cm-panels": { backgroundColor: "var(--mantine-color-default)", color: "var(--mantine-color-text)" },
 });
 

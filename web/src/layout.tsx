@@ -35,25 +35,38 @@ function Layout() {
       <header>
         <strong className="brand">Stoa</strong>
         <nav aria-label="Console">
-          <Link to="/playground">Playground</Link>
-          <Link to="/agents">Agents</Link>
-          <Link to="/tasks">Tasks</Link>
-          <Link to="/inbox">
-            Inbox
-            {count > 0 && (
-              <Badge size="sm" color="orange" autoContrast ml={6}>
-                {count}
-              </Badge>
-            )}
-          </Link>
-          <Link to="/config">Configuration</Link>
-          <Link to="/documents">Documents</Link>
-          <Link to="/triggers">Triggers</Link>
-          <Link to="/usage">Usage</Link>
+          {who?.operator ? (
+            <>
+              <Link to="/overview">Overview</Link>
+              <Link to="/apps">Apps</Link>
+              <Link to="/queue">Queue</Link>
+              <Link to="/money">Money</Link>
+              <Link to="/audit">Audit</Link>
+              <Link to="/system">System</Link>
+            </>
+          ) : (
+            <>
+              <Link to="/playground">Playground</Link>
+              <Link to="/agents">Agents</Link>
+              <Link to="/tasks">Tasks</Link>
+              <Link to="/inbox">
+                Inbox
+                {count > 0 && (
+                  <Badge size="sm" color="orange" autoContrast ml={6}>
+                    {count}
+                  </Badge>
+                )}
+              </Link>
+              <Link to="/config">Configuration</Link>
+              <Link to="/documents">Documents</Link>
+              <Link to="/triggers">Triggers</Link>
+              <Link to="/usage">Usage</Link>
+            </>
+          )}
         </nav>
         <div className="who">
           <Text size="sm" c="dimmed" className="app">
-            {who?.app || (who?.token ? "the credential's app" : "default app")}
+            {who?.operator ? "operator" : who?.app || (who?.token ? "the credential's app" : "default app")}
           </Text>
           <Scheme />
           <Button size="compact-sm" variant="subtle" onClick={signOut}>

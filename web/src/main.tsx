@@ -11,7 +11,8 @@ import { Inbox } from "./inbox";
 import { Root } from "./layout";
 import { Empty, Problem } from "./parts";
 import { Playground } from "./playground";
-import { usageSearch } from "./search";
+import { appSearch, texts, usageSearch } from "./search";
+import { session } from "./session";
 import { Task } from "./task";
 import { Tasks } from "./tasks";
 
@@ -28,7 +29,7 @@ const routes = [
     getParentRoute: () => root,
     path: "/",
     beforeLoad: () => {
-      throw redirect({ to: "/playground" });
+      throw redirect({ to: session.get()?.operator ? "/overview" : "/playground" });
     },
   }),
   createRoute({
@@ -75,6 +76,24 @@ const routes = [
     path: "/usage",
     component: lazyRouteComponent(() => import("./usage"), "Usage"),
     validateSearch: usageSearch,
+  }),
+  createRoute({ getParentRoute: () => root, path: "/overview", component: lazyRouteComponent(() => import("./overview"), "Overview") }),
+  createRoute({ getParentRoute: () => root, path: "/system", component: lazyRouteComponent(() => import("./overview"), "System") }),
+  createRoute({ getParentRoute: () => root, path: "/apps", component: lazyRouteComponent(() => import("./apps"), "Apps"), validateSearch: texts("status", "cursor") }),
+  createRoute({ getParentRoute: () => root, path: "/apps/new", component: lazyRouteComponent(() => import("./apps"), "NewApp") }),
+  createRoute({ getParentRoute: () => root, path: "/apps/$app", component: lazyRouteComponent(() => import("./app"), "AppPage"), validateSearch: appSearch }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/queue",
+    component: lazyRouteComponent(() => import("./queue"), "Queue"),
+    validateSearch: texts("app", "agent", "error", "cursor"),
+  }),
+  createRoute({ getParentRoute: () => root, path: "/money", component: lazyRouteComponent(() => import("./money"), "Money"), validateSearch: texts("cursor") }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/audit",
+    component: lazyRouteComponent(() => import("./audit"), "Audit"),
+    validateSearch: texts("app", "actor", "action", "since", "until", "cursor"),
   }),
 ] as const;
 

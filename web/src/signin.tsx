@@ -1,11 +1,16 @@
 import { Button, Checkbox, Paper, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
+import { useLocation, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { ApiError, get, type TaskList } from "./api";
 import { Problem } from "./parts";
 import { signIn, type Session } from "./session";
 
+const operatorScreens = /^\/(overview|apps|queue|money|audit|system)(\/|$)/;
+
 export function SignIn() {
+  const navigate = useNavigate();
+  const { pathname } = useLocation();
   const [token, setToken] = useState("");
   const [app, setApp] = useState("");
   const [keep, setKeep] = useState(false);
@@ -30,7 +35,11 @@ export function SignIn() {
       );
       return operator ? { token: next.token, app: "", operator } : next;
     },
-    onSuccess: (next) => signIn(next, keep),
+    onSuccess: async (next) => {
+      // The address may be of a screen of the other point of view. It changes first, so that no such screen is shown.
+      if (operatorScreens.test(pathname) !== !!next.operator) await navigate({ to: next.operator ? "/overview" : "/playground" });
+      signIn(next, keep);
+    },
   });
   return (
     <main className="signin">
