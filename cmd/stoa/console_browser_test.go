@@ -2,10 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,7 +39,7 @@ tools:
   # Its result repeats a time zone that it does not know.
   clock: {type: function, handler: current_time}
   pay: {type: function, handler: calculator, require_approval: true, approval_prompt: "Pay it?"}
-agents: {assistant: {llm: demo, tools: [calc, clock, pay], description: "Answers, sums and pays"}}
+agents: {assistant: {llm: demo, tools: [calc, clock, pay], description: "Answers, sums and pays", input_modes: [text/plain, application/json]}}
 `
 
 // consoleBuildApp is the app whose developer uses the console. Its text has comments and an order of its own.
@@ -75,9 +75,10 @@ agents: {broken: {llm: broken}}
 // scriptProbe is a text that would run if a page read it as HTML.
 const scriptProbe = `<img src=x onerror=globalThis.pwned++><script>globalThis.pwned++</script>`
 
-// TestConsoleInBrowser uses the console in a real browser as a caller, as an approver, on a phone and as a user of
-// another app. Nothing is written to the browser's console, no policy is violated, and no other host is asked. The
-// pictures are in the folder of STOA_TEST_SCREENSHOTS if that is set.
+// TestConsoleInBrowser uses the console in a real browser as a caller, an approver, a user of another app, on a phone, as
+// a developer and as the operator. Nothing is written to the browser's console, no policy is violated, no other host is
+// asked, and no page has a serious finding about accessibility. The pictures are in the folder of STOA_TEST_SCREENSHOTS if
+// that is set.
 func TestConsoleInBrowser(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("STOA_TEST_BROWSER")
@@ -96,35 +97,74 @@ func TestConsoleInBrowser(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), []byte(browserApp), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := startProcess(t, dir, "--config", "stoa.yaml")
-	p.createApp(t, "acme", consoleApp)
-	p.createApp(t, "globex", consoleApp)
-	cmd := exec.CommandContext(t.Context(), "node", "testdata/browser/console.mjs", folder, chromium, p.url, shots,
-		p.createToken(t, "acme", "ana", nil), p.createToken(t, "acme", "bob", map[string]any{"roles": []string{"operator"}}),
-		p.createToken(t, "globex", "eve", map[string]any{"roles": []string{"admin"}}), scriptProbe)
-	cmd.Stderr = t.Output()
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
+	p := startProcess(t, dir, "--config", "stoa.yaml", "--studio")
+	for name, config := range map[string]string{"acme": consoleApp, "globex": consoleApp, "initech": consoleBuildApp, "umbrella": consoleBrokenApp} {
+		p.createApp(t, name, config)
 	}
-	var got map[string]any
-	if err := json.Unmarshal(out, &got); err != nil {
-		t.Fatalf("%s: %v", out, err)
+	p.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps/initech/budgets", testSecret, map[string]any{"name": "monthly", "unit": "tokens", "amount": 1000, "window": "month", "hard": true})
+	p.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/prices", testSecret, map[string]any{
+		"version": "2026-01", "currency": "USD", "effective_from": "2026-01-01T00:00:00Z",
+		"items": []any{map[string]any{"kind": "charge", "meter": "output_tokens", "per": 1000, "amount_decimal": "1.5"}},
+	})
+	developer := map[string]any{"roles": []string{"developer"}}
+	for _, tt := range []struct {
+		script string
+		args   []string
+		want   map[string]any
+	}{
+		{"console.mjs", []string{
+			p.createToken(t, "acme", "ana", nil), p.createToken(t, "acme", "bob", map[string]any{"roles": []string{"operator"}}),
+			p.createToken(t, "globex", "eve", map[string]any{"roles": []string{"admin"}}), scriptProbe,
+		}, consoleSeen},
+		{"console-build.mjs", []string{p.createToken(t, "initech", "dana", developer), scriptProbe}, consoleBuildSeen},
+		{"console-operator.mjs", []string{testSecret, p.createToken(t, "umbrella", "uma", developer), scriptProbe}, consoleOperatorSeen},
+	} {
+		t.Run(tt.script, func(t *testing.T) {
+			args := append([]string{filepath.Join("testdata/browser", tt.script), folder, chromium, p.url, shots}, tt.args...)
+			cmd := exec.CommandContext(t.Context(), "node", args...)
+			cmd.Stderr = t.Output()
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got map[string]any
+			if err := json.Unmarshal(out, &got); err != nil {
+				t.Fatalf("%s: %v", out, err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("the pages showed (-want +got):\n%s", diff)
+			}
+		})
 	}
-	refused, _ := got["foreign"].(string)
-	if !strings.Contains(refused, "It does not exist, or belongs to somebody else.") || !strings.Contains(refused, "request") {
-		t.Errorf("a foreign task shows %q", refused)
-	}
-	delete(got, "foreign")
-	want := map[string]any{
+}
+
+// consoleSeen, consoleBuildSeen and consoleOperatorSeen are what the pages of a journey show.
+var (
+	consoleSeen = map[string]any{
 		"open": "You said: hello", "kept": []any{0.0, ""}, "streamed": "one", "whole": "one two", "callOfUser": []any{"{\n  \"expression\": \"40 + 2\"\n}"},
 		"attack": true, "attackInResult": true, "curl": []any{true, false, true}, "conversations": 2.0, "decided": "Paid 23.", "completed": "4 tasks",
 		"timeline": []any{
 			"submitted", "working", "Let me see.", `tool calc { "expression": "40 + 2" } Result 42`, "The sum is 42.", "completed",
 		},
-		"wide": []any{390.0, 390.0}, "refusals": []any{"404", "401"}, "forgotten": []any{0.0, false}, "hosts": []any{}, "complaints": []any{},
+		"parts": []any{true, true, true}, "resumed": "one two", "palette": 0.0, "foreign": []any{true, true}, "wide": []any{390.0, 390.0}, "refusals": []any{"404", "401"}, "forgotten": []any{0.0, false}, "hosts": []any{}, "complaints": []any{},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the pages showed (-want +got):\n%s", diff)
+	consoleBuildSeen = map[string]any{
+		"editorInFirstLoad": false, "editorLoaded": true, "original": true, "marks": 2.0,
+		"problems": []any{
+			`error Line 22: agents.helper has no model: set llm here or defaults.llm, or name one of llms "default"`,
+			"error Line 23: agents.helper.lmm is not a known key Did you mean llm?",
+		},
+		"description": "`llm` is the agent's model. Without it, it is `defaults.llm`.", "changed": []any{"helper:", "llm: demo"},
+		"conflict": []any{"# theirs", "# mine"}, "restored": true, "secretShown": false,
+		"studio":  []any{true, "error Line 3: agents.other.llm names none of llms: there is no \"nosuch\""},
+		"uploads": []any{"created", "created", "created", "Try again"}, "found": []any{true, true, true, true},
+		"schedule": []any{true, true, true}, "delivery": []any{true, true},
+		"budget": []any{"monthly 4 tokens of 1,000 tokens a month then rejects"}, "csv": "usage-by-model.csv", "hosts": []any{}, "complaints": []any{},
 	}
-}
+	consoleOperatorSeen = map[string]any{
+		"screens": []any{"Overview", "Apps", "Queue", "Money", "Audit", "System"}, "trouble": []any{"umbrella", "2"},
+		"wrong": `error Line 9: agents.other.llm names none of llms: there is no "nosuch"`, "key": []any{true, 200.0}, "keyShownAgain": false,
+		"token": 200.0, "revoked": 401.0, "named": true, "deleteWithoutName": true, "audit": []any{"app.keys.delete", "app.keys.create"},
+		"exported": "audit.jsonl", "forgotten": false, "tenant": false, "hosts": []any{}, "complaints": []any{},
+	}
+)

@@ -107,6 +107,17 @@ function diagnose(state: EditorState, problems: NonNullable<EditorProps["problem
   });
 }
 
+// replaceLines replaces a selection of several lines by what is typed. Left to Chromium, the lines would be joined as
+// elements with inline styles, which the page's policy forbids and reports.
+function replaceLines(event: InputEvent, view: EditorView): boolean {
+  const { main } = view.state.selection;
+  const { doc } = view.state;
+  if (event.inputType !== "insertText" || event.data === null || view.composing || view.state.readOnly || doc.lineAt(main.from).number === doc.lineAt(main.to).number) return false;
+  event.preventDefault();
+  view.dispatch(view.state.replaceSelection(event.data), { userEvent: "input.type", scrollIntoView: true });
+  return true;
+}
+
 // Editor shows YAML. It lives in a shadow root: there its styles are adopted style sheets, which the page's policy
 // allows, while in the page they would be inline styles, which it forbids.
 export default function Editor({ label, value, onChange, schema, secrets, problems, original }: EditorProps) {
@@ -128,6 +139,7 @@ export default function Editor({ label, value, onChange, schema, secrets, proble
       EditorState.readOnly.of(readOnly),
       EditorView.contentAttributes.of({ "aria-label": first.current.label, spellcheck: "false", tabindex: "0" }),
       EditorView.updateListener.of((u) => u.docChanged && changed.current?.(u.state.doc.toString())),
+      EditorView.domEventHandlers({ beforeinput: replaceLines }),
       help.of([]), diff.of([]),
     ];
     const created = new EditorView({ doc: first.current.value, extensions, parent: root, root });

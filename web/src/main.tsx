@@ -7,6 +7,7 @@ import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { Agent, Agents } from "./agents";
 import { ApiError } from "./api";
+import { resumeConversations } from "./conversations";
 import { Inbox } from "./inbox";
 import { Root } from "./layout";
 import { Empty, Problem } from "./parts";
@@ -109,6 +110,8 @@ declare module "@tanstack/react-router" {
 const cache = new QueryClient({
   defaultOptions: { queries: { staleTime: 1000, retry: (n, error) => n < 2 && !(error instanceof ApiError && error.status > 0 && error.status < 500) } },
 });
+
+resumeConversations();
 
 // Mantine would write its variables and classes as inline styles, which the page's policy forbids: its style sheet has
 // the default ones, and console.css what we change.

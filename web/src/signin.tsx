@@ -4,9 +4,8 @@ import { useLocation, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { ApiError, get, type TaskList } from "./api";
 import { Problem } from "./parts";
+import { isOperatorScreen } from "./screens";
 import { signIn, type Session } from "./session";
-
-const operatorScreens = /^\/(overview|apps|queue|money|audit|system)(\/|$)/;
 
 export function SignIn() {
   const navigate = useNavigate();
@@ -37,7 +36,7 @@ export function SignIn() {
     },
     onSuccess: async (next) => {
       // The address may be of a screen of the other point of view. It changes first, so that no such screen is shown.
-      if (operatorScreens.test(pathname) !== !!next.operator) await navigate({ to: next.operator ? "/overview" : "/playground" });
+      if (isOperatorScreen(pathname) !== !!next.operator) await navigate({ to: next.operator ? "/overview" : "/playground" });
       signIn(next, keep);
     },
   });

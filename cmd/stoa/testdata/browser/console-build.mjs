@@ -91,6 +91,27 @@ await page.getByRole('button', {name: 'Discard'}).click()
 await page.getByRole('group', {name: 'Discard'}).getByRole('button', {name: 'Discard'}).click()
 await picture(page, 'config')
 
+// The server's own file, in studio mode: checked while it is typed, and saved.
+const studio = await open({refusals: [/^412 \/config$/, /^400 \/api\/config$/]})
+await studio.goto(`${url}/console`)
+await studio.getByRole('button', {name: 'Open the default app'}).click()
+await visit(studio, 'Configuration')
+await studio.getByRole('heading', {name: 'Configuration of the server'}).waitFor()
+await studio.getByText('valid', {exact: true}).waitFor()
+const file0 = await (await fetch(`${url}/api/config`)).text()
+await studio.getByLabel('Configuration as YAML').press('Control+a')
+await studio.keyboard.insertText('llms: {demo: {provider: scripted}}\nagents:\n  other: {llm: nosuch}\n')
+await studio.getByText('1 error', {exact: true}).waitFor()
+seen.studio = [file0 === await (await fetch(`${url}/api/config`)).text(), await studio.getByRole('list', {name: 'Problems'}).innerText().then(t => t.replace(/\s+/g, ' '))]
+await studio.getByLabel('Configuration as YAML').press('Control+z')
+await studio.getByText('valid', {exact: true}).waitFor()
+await studio.getByLabel('Configuration as YAML').press('Control+End')
+await studio.keyboard.insertText('\n# from the console\n')
+await studio.getByText('valid', {exact: true}).waitFor()
+await studio.getByRole('button', {name: 'Save', exact: true}).click()
+await studio.getByText('The configuration is saved and in force.').waitFor()
+await picture(studio, 'studio')
+
 // Documents: several files at once, one of them refused, the state of each, a search with scores, a deletion.
 const shelf = await open({refusals: [/^413 /, /^404 \/v1\/document-stores/]})
 await signIn(shelf, developer)
