@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -120,21 +122,53 @@ func TestConsoleInBrowser(t *testing.T) {
 		{"console-operator.mjs", []string{testSecret, p.createToken(t, "umbrella", "uma", developer), scriptProbe}, consoleOperatorSeen},
 	} {
 		t.Run(tt.script, func(t *testing.T) {
-			args := append([]string{filepath.Join("testdata/browser", tt.script), folder, chromium, p.url, shots}, tt.args...)
-			cmd := exec.CommandContext(t.Context(), "node", args...)
-			cmd.Stderr = t.Output()
-			out, err := cmd.Output()
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got map[string]any
-			if err := json.Unmarshal(out, &got); err != nil {
-				t.Fatalf("%s: %v", out, err)
-			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("the pages showed (-want +got):\n%s", diff)
-			}
+			checkJourney(t, tt.want, tt.script, append([]string{folder, chromium, p.url, shots}, tt.args...)...)
 		})
+	}
+}
+
+// TestConsoleSignInAtProvider signs in to the console at a real OpenID provider, by an authorization code with PKCE, and
+// waits until the token is renewed. The only other host that the pages ask is the provider.
+func TestConsoleSignInAtProvider(t *testing.T) {
+	t.Parallel()
+	folder := os.Getenv("STOA_TEST_BROWSER")
+	if folder == "" {
+		t.Skip("ATTENTION: without STOA_TEST_BROWSER (the folder that .ci/browser prints) signing in to the console at a provider is not tested")
+	}
+	chromium, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider := startOpenIDProvider(t)
+	dir := t.TempDir()
+	config := fmt.Sprintf("llms: {default: {provider: scripted}}\nagents: {assistant: {}}\n"+
+		"server: {auth: {enabled: true, issuer: %q, jwks_url: %q, audience: \"https://stoa.test/api\", client_id: console}}\n", provider, provider+"/jwks")
+	if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := startProcess(t, dir, "--config", "stoa.yaml")
+	want := map[string]any{
+		"asked": []any{"code", "S256", "console", "https://stoa.test/api", true}, "address": "?status=completed", "kept": []any{0.0, ""},
+		"renewed": 0.0, "stolen": "", "hosts": []any{strings.TrimPrefix(provider, "http://")}, "complaints": []any{},
+	}
+	checkJourney(t, want, "console-provider.mjs", folder, chromium, p.url, t.TempDir(), provider)
+}
+
+// checkJourney runs a script in a browser and compares its last line with want.
+func checkJourney(t *testing.T, want map[string]any, script string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "node", append([]string{filepath.Join("testdata/browser", script)}, args...)...)
+	cmd.Stderr = t.Output()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatalf("%s: %v", out, err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the pages showed (-want +got):\n%s", diff)
 	}
 }
 

@@ -1,11 +1,15 @@
 import { Button, Checkbox, Paper, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useLocation, useNavigate } from "@tanstack/react-router";
-import { useState } from "react";
+import { useEffect, useState } from "react";
 import { ApiError, get, type TaskList } from "./api";
+import { beginSignIn, redeem, takeAnswer, type Answer, type Provider } from "./oidc";
 import { Problem } from "./parts";
 import { isOperatorScreen } from "./screens";
-import { signIn, type Session } from "./session";
+import { renewWith, signIn, type Session } from "./session";
+
+// answer is what the provider has sent the browser back with. It is read before the router changes the address.
+let answer = takeAnswer();
 
 export function SignIn() {
   const navigate = useNavigate();
@@ -14,10 +18,10 @@ export function SignIn() {
   const [app, setApp] = useState("");
   const [keep, setKeep] = useState(false);
   // /health says whether the default app asks for a credential.
-  const health = useQuery({ queryKey: ["health"], queryFn: ({ signal }) => get<{ auth?: { enabled: boolean } }>("/health", signal, null) });
+  const health = useQuery({ queryKey: ["health"], queryFn: ({ signal }) => get<{ auth?: { enabled: boolean; issuer?: string; client_id?: string; audience?: string } }>("/health", signal, null) });
   const open = health.isSuccess && !health.data.auth?.enabled;
   const attempt = useMutation({
-    mutationFn: async (next: Session) => {
+    mutationFn: async ({ next }: { next: Session; kept: boolean }) => {
       try {
         await get<TaskList>("/tasks?page_size=1", undefined, next);
         return next;
@@ -34,19 +38,37 @@ export function SignIn() {
       );
       return operator ? { token: next.token, app: "", operator } : next;
     },
-    onSuccess: async (next) => {
+    onSuccess: async (next, { kept }) => {
       // The address may be of a screen of the other point of view. It changes first, so that no such screen is shown.
       if (isOperatorScreen(pathname) !== !!next.operator) await navigate({ to: next.operator ? "/overview" : "/playground" });
-      signIn(next, keep);
+      signIn(next, kept);
     },
   });
+  const auth = health.data?.auth;
+  const provider = auth?.client_id && auth.issuer ? { issuer: auth.issuer, client_id: auth.client_id, ...(auth.audience && { audience: auth.audience }) } : null;
+  const leave = useMutation({ mutationFn: (at: Provider) => beginSignIn(at, keep) });
+  // The code that the provider sent back becomes a token.
+  const { mutate: finish, ...finishing } = useMutation({
+    mutationFn: async (a: Answer) => {
+      const { token, renewal } = await redeem(a);
+      await attempt.mutateAsync({ next: { token, app: "" }, kept: a.attempt.keep });
+      renewWith(renewal);
+    },
+  });
+  const [refusal] = useState(answer instanceof Error ? answer : null);
+  useEffect(() => {
+    // A code is good once.
+    const found = answer;
+    answer = null;
+    if (found && !(found instanceof Error)) finish(found);
+  }, [finish]);
   return (
     <main className="signin">
       <Paper withBorder p="xl" radius="md">
         <form
           onSubmit={(e) => {
             e.preventDefault();
-            attempt.mutate({ token: token.trim(), app: app.trim() });
+            attempt.mutate({ next: { token: token.trim(), app: app.trim() }, kept: keep });
           }}
         >
           <Stack>
@@ -60,11 +82,21 @@ export function SignIn() {
             </div>
             {open && (
               <>
-                <Button loading={attempt.isPending} onClick={() => attempt.mutate({ token: "", app: "" })}>
+                <Button loading={attempt.isPending} onClick={() => attempt.mutate({ next: { token: "", app: "" }, kept: keep })}>
                   Open the default app
                 </Button>
                 <Text c="dimmed" size="sm">
                   It needs no credential. For another app, sign in:
+                </Text>
+              </>
+            )}
+            {provider && (
+              <>
+                <Button loading={leave.isPending || finishing.isPending} onClick={() => leave.mutate(provider)}>
+                  Sign in at {new URL(provider.issuer).host}
+                </Button>
+                <Text c="dimmed" size="sm">
+                  Or with a credential:
                 </Text>
               </>
             )}
@@ -83,10 +115,10 @@ export function SignIn() {
               onChange={(e) => setApp(e.currentTarget.value)}
             />
             <Checkbox label="Keep it until this tab closes" checked={keep} onChange={(e) => setKeep(e.currentTarget.checked)} />
-            <Button type="submit" variant={open ? "default" : "filled"} loading={attempt.isPending} disabled={!token.trim() && !app.trim() && !open}>
+            <Button type="submit" variant={open || provider ? "default" : "filled"} loading={attempt.isPending} disabled={!token.trim() && !app.trim() && !open}>
               Sign in
             </Button>
-            <Problem error={attempt.error} />
+            <Problem error={attempt.error ?? finishing.error ?? leave.error ?? refusal} />
             <Problem error={health.error} retry={() => void health.refetch()} />
           </Stack>
         </form>

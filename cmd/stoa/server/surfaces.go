@@ -64,7 +64,7 @@ func (s *Server) newFrontend(listens net.Addr, c cards) (*surface.Server, error)
 	if m := s.telemetry.metrics; m != nil {
 		o.Observe, o.OnRefused = m.RecordRequest, m.RecordRefusal
 	}
-	pages, err := newConsole(s.Settings)
+	pages, err := newConsole(s.Settings, s.DefaultApp.authConfig())
 	if err != nil {
 		return nil, err
 	}
@@ -148,11 +148,15 @@ func (s *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
 }
 
 // newConsole returns the routes of the console, none if it is off. A worker has no API that its pages could call.
-func newConsole(s Settings) ([]surface.Route, error) {
+func newConsole(s Settings, auth config.Auth) ([]surface.Route, error) {
 	if !s.servesConsole() {
 		return nil, nil
 	}
-	return web.Routes()
+	var o web.Options
+	if auth.Enabled && auth.ClientID != "" {
+		o.SignInURLs = []string{auth.Issuer, auth.JWKSURL}
+	}
+	return web.Routes(o)
 }
 
 // newStudio returns the studio of the process; its File is nil if the studio is off.

@@ -29,14 +29,16 @@ export async function start({folder, executablePath, url, shots}) {
       globalThis.pwned = 0
       document.addEventListener('securitypolicyviolation', e => globalThis.violations.push(`${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}:${e.lineNumber}`))
     })
+    // Other pages, such as those of an OpenID provider, are not what is tested.
+    const isOurs = () => page.url().startsWith(url)
     page.on('console', m => {
-      if (!['error', 'warning'].includes(m.type())) return
+      if (!['error', 'warning'].includes(m.type()) || !isOurs()) return
       const status = m.text().match(/status of (\d+)/)?.[1]
       const refusal = `${status} ${m.location().url ? new URL(m.location().url).pathname : ''}`
       if (!status || !refusals.some(r => r.test(refusal))) complaints.push(status ? `${m.text()} ${refusal}` : m.text())
     })
-    page.on('pageerror', e => complaints.push(String(e)))
-    page.on('request', r => hosts.add(new URL(r.url()).host))
+    page.on('pageerror', e => isOurs() && complaints.push(String(e)))
+    page.on('request', r => isOurs() && hosts.add(new URL(r.url()).host))
     page.on('dialog', d => { complaints.push('dialog ' + d.message()); d.dismiss() })
     return page
   }
