@@ -12,6 +12,7 @@ import (
 	"encoding/hex"
 	"io/fs"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"path"
@@ -59,6 +60,8 @@ func originOf(address string) string {
 type Options struct {
 	// SignInURLs are addresses at the OpenID provider where people sign in: its issuer and its keys.
 	SignInURLs []string
+	// At is the address of the only listener on which the pages exist; nil = all listeners.
+	At *net.TCPAddr
 }
 
 // file is a file of dist. compressed is nil if no gzip form was built.
@@ -74,6 +77,16 @@ type files map[string]file
 type site struct {
 	files  files
 	policy string
+	at     *net.TCPAddr
+}
+
+// isHere reports whether the pages exist on the listener that got a request.
+func (s site) isHere(r *http.Request) bool {
+	if s.at == nil {
+		return true
+	}
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && local.Port == s.at.Port && (s.at.IP.IsUnspecified() || local.IP.Equal(s.at.IP))
 }
 
 // loadFiles reads every file of tree. A name.gz is the gzip form of name.
@@ -126,16 +139,19 @@ func Routes(o Options) ([]surface.Route, error) {
 	if err != nil {
 		return nil, err
 	}
+	pages := site{found, newPolicy(o), o.At}
 	return []surface.Route{
-		{Method: http.MethodGet, Pattern: strings.TrimSuffix(Path, "/"), Kind: surface.Open, Serve: redirectToConsole, AnyQuery: true},
+		{Method: http.MethodGet, Pattern: strings.TrimSuffix(Path, "/"), Kind: surface.Open, Serve: pages.redirect, AnyQuery: true},
 		// The query of a page belongs to its script.
-		{Method: http.MethodGet, Pattern: Path + "*", Aliases: []string{Path}, Kind: surface.Open, Serve: site{found, newPolicy(o)}.serveFile, AnyQuery: true},
+		{Method: http.MethodGet, Pattern: Path + "*", Aliases: []string{Path}, Kind: surface.Open, Serve: pages.serveFile, AnyQuery: true},
 	}, nil
 }
 
-// redirectToConsole answers the path without the slash. The target is relative, since a proxy may serve Stoa below
-// another path.
-func redirectToConsole(w http.ResponseWriter, _ *http.Request) error {
+// redirect answers the path without the slash. The target is relative, since a proxy may serve Stoa below another path.
+func (s site) redirect(w http.ResponseWriter, r *http.Request) error {
+	if !s.isHere(r) {
+		return apierror.ErrNoPath
+	}
 	w.Header().Set("Location", strings.TrimPrefix(Path, "/"))
 	w.WriteHeader(http.StatusTemporaryRedirect)
 	return nil
@@ -144,6 +160,9 @@ func redirectToConsole(w http.ResponseWriter, _ *http.Request) error {
 // serveFile answers with a file of dist, and with index.html for the paths of pages, which its script shows. A missing
 // asset is not found: with a page in its place the browser would report a broken script.
 func (s site) serveFile(w http.ResponseWriter, r *http.Request) error {
+	if !s.isHere(r) {
+		return apierror.ErrNoPath
+	}
 	name := strings.TrimPrefix(r.URL.Path, Path)
 	found, ok := s.files[name]
 	if !ok {

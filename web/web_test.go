@@ -3,11 +3,14 @@ package web_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -156,6 +159,41 @@ func TestPolicy(t *testing.T) {
 			_, rest, _ := strings.Cut(w.Header().Get("Content-Security-Policy"), "connect-src ")
 			if got, _, _ := strings.Cut(rest, ";"); got != tt.want {
 				t.Errorf("connect-src %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestListener checks on which listener the pages exist.
+func TestListener(t *testing.T) {
+	t.Parallel()
+	address := func(text string) *net.TCPAddr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(text)) }
+	for _, tt := range []struct {
+		name      string
+		at, local *net.TCPAddr
+		served    bool
+	}{
+		{"every listener", nil, address("10.0.0.1:8080"), true},
+		{"its own", address("127.0.0.1:9000"), address("127.0.0.1:9000"), true},
+		{"its own on all addresses", address("0.0.0.0:9000"), address("10.0.0.1:9000"), true},
+		{"another port", address("127.0.0.1:9000"), address("127.0.0.1:8080"), false},
+		{"the same port of another address", address("127.0.0.1:8080"), address("10.0.0.1:8080"), false},
+		{"an unknown one", address("127.0.0.1:9000"), nil, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			routes, err := web.Routes(web.Options{At: tt.at})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, path := range []string{"/console", web.Path} {
+				r := httptest.NewRequest(http.MethodGet, path, nil)
+				if tt.local != nil {
+					r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, tt.local))
+				}
+				if err := routes[i].Serve(httptest.NewRecorder(), r); (err == nil) != tt.served {
+					t.Errorf("%s: %v, want served %t", path, err, tt.served)
+				}
 			}
 		})
 	}

@@ -154,6 +154,55 @@ func TestConsoleSignInAtProvider(t *testing.T) {
 	checkJourney(t, want, "console-provider.mjs", folder, chromium, p.url, t.TempDir(), provider)
 }
 
+// TestConsoleListener checks that the console is served on the listener of --console-addr alone, with the API that its pages
+// call, also from the pages' own origin.
+func TestConsoleListener(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), []byte(browserApp), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := startProcess(t, dir, "--config", "stoa.yaml", "--console-addr", "127.0.0.1:0")
+	_, rest, found := strings.Cut(p.Output(), "The console is at ")
+	own, _, _ := strings.Cut(rest, "/console/")
+	if !found || own == p.url {
+		t.Fatalf("the console is announced at %q", own)
+	}
+	hello, err := json.Marshal(helloCall)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, method, url, origin, body string
+		want                            int
+	}{
+		{"the page on its listener", "GET", own + "/console/", "", "", http.StatusOK},
+		{"the page on the main listener", "GET", p.url + "/console/", "", "", http.StatusNotFound},
+		{"an asset on the main listener", "GET", p.url + "/console/icon.svg", "", "", http.StatusNotFound},
+		{"the API on its listener", "GET", own + "/health", "", "", http.StatusOK},
+		{"the API on the main listener", "GET", p.url + "/health", "", "", http.StatusOK},
+		{"a call of its pages", "POST", own + "/agents/assistant", own, string(hello), http.StatusOK},
+		{"a call of a foreign page", "POST", own + "/agents/assistant", "http://elsewhere.example", string(hello), http.StatusForbidden},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), tt.method, tt.url, strings.NewReader(tt.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		if tt.origin != "" {
+			req.Header.Set("Origin", tt.origin)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != tt.want {
+			t.Errorf("%s: %d, want %d", tt.name, resp.StatusCode, tt.want)
+		}
+	}
+}
+
 // checkJourney runs a script in a browser and compares its last line with want.
 func checkJourney(t *testing.T, want map[string]any, script string, args ...string) {
 	t.Helper()
