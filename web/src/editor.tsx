@@ -42,6 +42,8 @@ const theme = EditorView.theme({
   ".cm-changedLine": { backgroundColor: "color-mix(in srgb, var(--mantine-color-teal-filled) 14%, transparent) !important" },
   ".cm-deletedChunk": { backgroundColor: "color-mix(in srgb, var(--mantine-color-red-filled) 14%, transparent)" },
   ".cm-collapsedLines": { background: "var(--mantine-color-default-hover)", color: "var(--mantine-color-text)" },
+  // The library's ornament is in few fonts.
+  ".cm-collapsedLines:before, .cm-collapsedLines:after": { content: '""' },
   ".cm-panels": { backgroundColor: "var(--mantine-color-default)", color: "var(--mantine-color-text)" },
 });
 

@@ -181,9 +181,10 @@ function keysBelow(lines: string[], top: string): string[] {
 
 // siblings returns the keys that stand in the same object as a row.
 export function siblings(lines: string[], row: number): Set<string> {
-  const { indent } = readLine(lines[row] ?? "");
+  const { indent, dashes } = readLine(lines[row] ?? "");
   const found = new Set<string>();
-  for (const step of [-1, 1]) {
+  // What stands above a dash belongs to the item before.
+  for (const step of dashes.length > 0 ? [1] : [-1, 1]) {
     for (let i = row + step; i >= 0 && i < lines.length; i += step) {
       const line = lines[i] ?? "";
       if (isBlank(line)) continue;
