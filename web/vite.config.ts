@@ -1,21 +1,20 @@
+import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import react from "@vitejs/plugin-react";
 import { defineConfig, type Plugin } from "vite";
 
 // precompress writes a gzip form of each text file that is worth it. The header of gzip has no time here, so that two
-// builds of the same sources are equal.
+// builds of the same sources are equal. It reads what was written: Vite changes chunks until then.
 function precompress(): Plugin {
   return {
     name: "precompress",
     apply: "build",
-    enforce: "post",
-    generateBundle(_, bundle) {
-      for (const [name, file] of Object.entries(bundle)) {
-        const text = file.type === "chunk" ? file.code : file.source;
+    async writeBundle({ dir }, bundle) {
+      for (const name of Object.keys(bundle).filter((name) => /\.(js|css|svg|html)$/.test(name))) {
+        const text = await readFile(join(dir!, name));
         const small = gzipSync(text, { level: 9 });
-        if (/\.(js|css|svg|html)$/.test(name) && small.length < 0.9 * text.length) {
-          this.emitFile({ type: "asset", fileName: `${name}.gz`, source: small });
-        }
+        if (small.length < 0.9 * text.length) await writeFile(join(dir!, `${name}.gz`), small);
       }
     },
   };

@@ -12,8 +12,11 @@ import (
 	"encoding/hex"
 	"io/fs"
 	"mime"
+	"net"
 	"net/http"
+	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -28,10 +31,38 @@ const Path = "/console/"
 //go:embed dist
 var dist embed.FS
 
-// policy lets the pages load what Stoa serves and call its API, and nothing else: no other host, no inline script, no
-// inline style, no frame.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
-	"font-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+// newPolicy returns the policy that lets the pages load what Stoa serves, call its API and the OpenID provider where
+// people sign in, and nothing else: no other host, no inline script, no inline style, no frame.
+func newPolicy(o Options) string {
+	connect := "'self'"
+	for _, address := range o.SignInURLs {
+		if origin := originOf(address); origin != "" && !slices.Contains(strings.Fields(connect), origin) {
+			connect += " " + origin
+		}
+	}
+	return "default-src 'none'; script-src 'self'; style-src 'self'; connect-src " + connect + "; img-src 'self' data:; " +
+		"font-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+}
+
+// hostPattern are the hosts that may stand in a policy. Another character could end its directive.
+var hostPattern = regexp.MustCompile(`^[A-Za-z0-9.-]+(:[0-9]+)?$|^\[[0-9A-Fa-f:]+\](:[0-9]+)?$`)
+
+// originOf returns scheme and host of an address, "" if it has none that a policy can name.
+func originOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || !hostPattern.MatchString(u.Host) {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
+}
+
+// Options are what the pages need of their server.
+type Options struct {
+	// SignInURLs are addresses at the OpenID provider where people sign in: its issuer and its keys.
+	SignInURLs []string
+	// At is the address of the only listener on which the pages exist; nil = all listeners.
+	At *net.TCPAddr
+}
 
 // file is a file of dist. compressed is nil if no gzip form was built.
 type file struct {
@@ -41,6 +72,22 @@ type file struct {
 
 // files are the files of dist by their path in it. They do not change.
 type files map[string]file
+
+// site serves the files under a policy.
+type site struct {
+	files  files
+	policy string
+	at     *net.TCPAddr
+}
+
+// isHere reports whether the pages exist on the listener that got a request.
+func (s site) isHere(r *http.Request) bool {
+	if s.at == nil {
+		return true
+	}
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && local.Port == s.at.Port && (s.at.IP.IsUnspecified() || local.IP.Equal(s.at.IP))
+}
 
 // loadFiles reads every file of tree. A name.gz is the gzip form of name.
 func loadFiles(tree fs.FS) (files, error) {
@@ -83,7 +130,7 @@ func mediaType(name string) string {
 
 // Routes returns the routes of the console. They need no credential: the files are the same for everyone, and hold
 // nothing of an app.
-func Routes() ([]surface.Route, error) {
+func Routes(o Options) ([]surface.Route, error) {
 	tree, err := fs.Sub(dist, "dist")
 	if err != nil {
 		return nil, err
@@ -92,16 +139,19 @@ func Routes() ([]surface.Route, error) {
 	if err != nil {
 		return nil, err
 	}
+	pages := site{found, newPolicy(o), o.At}
 	return []surface.Route{
-		{Method: http.MethodGet, Pattern: strings.TrimSuffix(Path, "/"), Kind: surface.Open, Serve: redirectToConsole, AnyQuery: true},
+		{Method: http.MethodGet, Pattern: strings.TrimSuffix(Path, "/"), Kind: surface.Open, Serve: pages.redirect, AnyQuery: true},
 		// The query of a page belongs to its script.
-		{Method: http.MethodGet, Pattern: Path + "*", Aliases: []string{Path}, Kind: surface.Open, Serve: found.serveFile, AnyQuery: true},
+		{Method: http.MethodGet, Pattern: Path + "*", Aliases: []string{Path}, Kind: surface.Open, Serve: pages.serveFile, AnyQuery: true},
 	}, nil
 }
 
-// redirectToConsole answers the path without the slash. The target is relative, since a proxy may serve Stoa below
-// another path.
-func redirectToConsole(w http.ResponseWriter, _ *http.Request) error {
+// redirect answers the path without the slash. The target is relative, since a proxy may serve Stoa below another path.
+func (s site) redirect(w http.ResponseWriter, r *http.Request) error {
+	if !s.isHere(r) {
+		return apierror.ErrNoPath
+	}
 	w.Header().Set("Location", strings.TrimPrefix(Path, "/"))
 	w.WriteHeader(http.StatusTemporaryRedirect)
 	return nil
@@ -109,17 +159,20 @@ func redirectToConsole(w http.ResponseWriter, _ *http.Request) error {
 
 // serveFile answers with a file of dist, and with index.html for the paths of pages, which its script shows. A missing
 // asset is not found: with a page in its place the browser would report a broken script.
-func (f files) serveFile(w http.ResponseWriter, r *http.Request) error {
+func (s site) serveFile(w http.ResponseWriter, r *http.Request) error {
+	if !s.isHere(r) {
+		return apierror.ErrNoPath
+	}
 	name := strings.TrimPrefix(r.URL.Path, Path)
-	found, ok := f[name]
+	found, ok := s.files[name]
 	if !ok {
 		if strings.HasPrefix(name, "assets/") {
 			return apierror.ErrNoPath
 		}
-		name, found = "index.html", f["index.html"]
+		name, found = "index.html", s.files["index.html"]
 	}
 	h := w.Header()
-	h.Set("Content-Security-Policy", policy)
+	h.Set("Content-Security-Policy", s.policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")

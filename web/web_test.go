@@ -3,11 +3,14 @@ package web_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // newFixture serves the console.
 func newFixture(t *testing.T) *surfacetest.Fixture {
 	t.Helper()
-	routes, err := web.Routes()
+	routes, err := web.Routes(web.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,10 +131,78 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// TestPolicy checks which origins of an OpenID provider the policy names.
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		urls []string
+		want string
+	}{
+		{"none", nil, "'self'"},
+		{"issuer and keys of one host", []string{"https://login.example.com/realms/a", "https://login.example.com/keys"}, "'self' https://login.example.com"},
+		{"two hosts", []string{"https://login.example.com", "https://keys.example.com:8443/k"}, "'self' https://login.example.com https://keys.example.com:8443"},
+		{"an address", []string{"http://[::1]:9000/"}, "'self' http://[::1]:9000"},
+		{"a host that would end the directive", []string{"https://a;script-src%20*/", "https://a b/", "https://*/"}, "'self'"},
+		{"no web address", []string{"urn:issuer", "javascript:alert(1)", "data:x"}, "'self'"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			routes, err := web.Routes(web.Options{SignInURLs: tt.urls})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := httptest.NewRecorder()
+			if err := routes[1].Serve(w, httptest.NewRequest(http.MethodGet, web.Path, nil)); err != nil {
+				t.Fatal(err)
+			}
+			_, rest, _ := strings.Cut(w.Header().Get("Content-Security-Policy"), "connect-src ")
+			if got, _, _ := strings.Cut(rest, ";"); got != tt.want {
+				t.Errorf("connect-src %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestListener checks on which listener the pages exist.
+func TestListener(t *testing.T) {
+	t.Parallel()
+	address := func(text string) *net.TCPAddr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(text)) }
+	for _, tt := range []struct {
+		name      string
+		at, local *net.TCPAddr
+		served    bool
+	}{
+		{"every listener", nil, address("10.0.0.1:8080"), true},
+		{"its own", address("127.0.0.1:9000"), address("127.0.0.1:9000"), true},
+		{"its own on all addresses", address("0.0.0.0:9000"), address("10.0.0.1:9000"), true},
+		{"another port", address("127.0.0.1:9000"), address("127.0.0.1:8080"), false},
+		{"the same port of another address", address("127.0.0.1:8080"), address("10.0.0.1:8080"), false},
+		{"an unknown one", address("127.0.0.1:9000"), nil, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			routes, err := web.Routes(web.Options{At: tt.at})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, path := range []string{"/console", web.Path} {
+				r := httptest.NewRequest(http.MethodGet, path, nil)
+				if tt.local != nil {
+					r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, tt.local))
+				}
+				if err := routes[i].Serve(httptest.NewRecorder(), r); (err == nil) != tt.served {
+					t.Errorf("%s: %v, want served %t", path, err, tt.served)
+				}
+			}
+		})
+	}
+}
+
 // TestRedirect checks that the path without a slash leads to the console.
 func TestRedirect(t *testing.T) {
 	t.Parallel()
-	routes, err := web.Routes()
+	routes, err := web.Routes(web.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,6 +60,23 @@ func (ts *testServer) sendStudio(t *testing.T, method, bearer, ifMatch, kind, te
 	return resp.StatusCode, resp.Header.Get("ETag"), string(answer)
 }
 
+// checkStudio sends a text to the studio for a dry run.
+func (ts *testServer) checkStudio(t *testing.T, text string) (status int, body string) {
+	t.Helper()
+	req := ts.newRequest(t, http.MethodPost, "/api/config?dry_run=true", "", text)
+	req.Header.Set("Content-Type", "application/yaml")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(answer)
+}
+
 // TestStudio checks that the studio reads and replaces the operator's file, and what it refuses.
 func TestStudio(t *testing.T) {
 	t.Parallel()
@@ -100,6 +117,22 @@ func TestStudio(t *testing.T) {
 	}
 
 	next := strings.Replace(studioConfig, "  assistant: {}\n", "  assistant: {} # kept\n  added: {}\n", 1)
+	for _, tt := range []struct {
+		name, text string
+		status     int
+		contains   string
+	}{
+		{"a valid text", next, 200, `{"status":"valid"`},
+		{"a misspelled key", strings.Replace(studioConfig, "llm: default", "lmm: default", 1), 400, `"path":"agents.zoe.lmm","line":3,"column":9`},
+		{"another port", strings.Replace(studioConfig, "8080", "9090", 1), 400, `"path":"server.port"`},
+	} {
+		if status, body := ts.checkStudio(t, tt.text); status != tt.status || !strings.Contains(body, tt.contains) {
+			t.Errorf("a dry run of %s: %d %s", tt.name, status, body)
+		}
+	}
+	if now, err := os.ReadFile(path); err != nil || string(now) != studioConfig {
+		t.Fatalf("after dry runs: %v %q", err, now)
+	}
 	status, saved, body := ts.sendStudio(t, "POST", "", tag, "application/yaml", next)
 	var answer struct{ Status, Message string }
 	if err := json.Unmarshal([]byte(body), &answer); err != nil || status != 200 || answer.Status != "saved" || answer.Message == "" {

@@ -12,7 +12,7 @@ export function agentId(card: Card): string {
 
 export function useAgents() {
   const who = session.use();
-  return useQuery({ queryKey: ["agents", who], queryFn: ({ signal }) => get<CardList>("/agents", signal) });
+  return useQuery({ queryKey: ["agents", who], queryFn: ({ signal }) => get<CardList>("/agents", signal), enabled: !who?.operator });
 }
 
 export function Agents() {

@@ -1,4 +1,5 @@
 import type { components } from "./openapi.d.ts";
+import { saveBlob } from "./csv";
 import { session, type Session } from "./session";
 
 type Schemas = components["schemas"];
@@ -12,6 +13,16 @@ export type Artifact = Schemas["Artifact"];
 export type Card = Schemas["Card"];
 export type CardList = Schemas["CardList"];
 export type Decision = Schemas["Decision"];
+export type Schema = { [name in keyof Schemas]: Schemas[name] };
+
+// ConfigProblem is what is wrong with a configuration, or has no effect in it, at its place.
+export interface ConfigProblem {
+  path: string;
+  line: number;
+  column: number;
+  message: string;
+  suggestion?: string;
+}
 
 // StreamEvent is an event of message:stream and tasks/subscribe (docs/api/extension.md).
 export type StreamEvent = { task_id: string; context_id: string } & (
@@ -31,6 +42,8 @@ export class ApiError extends Error {
     message: string,
     readonly requestId: string,
     readonly retryAfter = "",
+    // problems are all errors of a configuration that was refused.
+    readonly problems: ConfigProblem[] = [],
   ) {
     super(message);
   }
@@ -48,6 +61,10 @@ export class ApiError extends Error {
         return "It does not exist, or belongs to somebody else. Check the name and the app you signed in to.";
       case 409:
         return "It has changed meanwhile. Reload to see its present state.";
+      case 412:
+        return "Its present state does not allow this, or it has changed meanwhile. Compare with the present state, then try again.";
+      case 413:
+        return "Send less at a time.";
       case 429:
         return this.retryAfter ? `Try again in ${this.retryAfter} seconds.` : "Wait a little, then try again.";
       default:
@@ -66,7 +83,7 @@ export function base(s: Session | null = session.get()): string {
 async function send(path: string, init: RequestInit, s: Session | null): Promise<Response> {
   const headers = new Headers(init.headers);
   if (s?.token) headers.set("Authorization", `Bearer ${s.token}`);
-  if (init.body) headers.set("Content-Type", "application/json");
+  if (init.body && !headers.has("Content-Type")) headers.set("Content-Type", "application/json");
   let response: Response;
   try {
     response = await fetch(base(s) + path, { ...init, headers, credentials: "omit", redirect: "error", cache: "no-store" });
@@ -75,14 +92,19 @@ async function send(path: string, init: RequestInit, s: Session | null): Promise
     throw new ApiError(0, "UNREACHABLE", "The server does not answer.", "");
   }
   if (response.ok) return response;
-  const body = (await response.json().catch(() => null)) as { error?: { code?: unknown; message?: string } } | null;
-  throw new ApiError(
-    response.status,
-    String(body?.error?.code ?? response.status),
-    body?.error?.message ?? response.statusText,
-    response.headers.get("X-Request-Id") ?? "",
-    response.headers.get("Retry-After") ?? "",
-  );
+  const retryAfter = response.headers.get("Retry-After") ?? "";
+  throw newError(response.status, await response.text().catch(() => ""), response.headers.get("X-Request-Id") ?? "", retryAfter);
+}
+
+// newError reads an answer that is no success.
+function newError(status: number, text: string, requestId: string, retryAfter: string): ApiError {
+  let error: { code?: unknown; message?: string; details?: { errors?: ConfigProblem[] } } = {};
+  try {
+    error = (JSON.parse(text) as { error?: typeof error }).error ?? {};
+  } catch {
+    // A proxy answers in its own form.
+  }
+  return new ApiError(status, String(error.code ?? status), error.message ?? `The server answered ${status}.`, requestId, retryAfter, error.details?.errors ?? []);
 }
 
 // get reads a path of the app's API. s is the session to use, for a credential that is only tried.
@@ -91,8 +113,68 @@ export async function get<T>(path: string, signal?: AbortSignal, s = session.get
 }
 
 export async function post<T>(path: string, body?: unknown): Promise<T> {
-  const init = body === undefined ? {} : { body: JSON.stringify(body) };
-  return (await send(path, { method: "POST", ...init }, session.get())).json() as Promise<T>;
+  return change<T>("POST", path, body === undefined ? {} : { json: body });
+}
+
+// Change is what a call that changes something sends.
+export interface Change {
+  json?: unknown;
+  yaml?: string;
+  // ifMatch is the ETag of what is changed; "" = whatever it is.
+  ifMatch?: string;
+  signal?: AbortSignal;
+}
+
+// change sends a call that changes something, and returns its answer, null where it has none.
+export async function change<T>(method: "POST" | "PUT" | "PATCH" | "DELETE", path: string, { json, yaml, ifMatch, signal }: Change = {}): Promise<T> {
+  const headers = new Headers();
+  if (ifMatch) headers.set("If-Match", ifMatch);
+  const init: RequestInit = { method, headers, signal: signal ?? null };
+  if (json !== undefined) init.body = JSON.stringify(json);
+  if (yaml !== undefined) {
+    headers.set("Content-Type", "application/yaml");
+    init.body = yaml;
+  }
+  const text = await (await send(path, init, session.get())).text();
+  return (text === "" ? null : JSON.parse(text)) as T;
+}
+
+// Text is a text with the ETag of its state.
+export interface Text {
+  text: string;
+  etag: string;
+}
+
+// getText reads a text in the given media type.
+export async function getText(path: string, mediaType: string, signal?: AbortSignal): Promise<Text> {
+  const response = await send(path, { headers: { Accept: mediaType }, signal: signal ?? null }, session.get());
+  return { text: await response.text(), etag: response.headers.get("ETag") ?? "" };
+}
+
+// download saves an answer as a file of the user's. A link could not send the credential.
+export async function download(path: string, name: string): Promise<void> {
+  const blob = await (await send(path, {}, session.get())).blob();
+  saveBlob(name, blob);
+}
+
+// uploadFile sends a file, and reports how much of it was sent, from 0 to 1. Only this older interface reports that.
+export function uploadFile<T>(path: string, file: File, progress: (part: number) => void, signal: AbortSignal): Promise<T> {
+  const s = session.get();
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open("PUT", base(s) + path);
+    if (s?.token) request.setRequestHeader("Authorization", `Bearer ${s.token}`);
+    request.setRequestHeader("Content-Type", file.type || "application/octet-stream");
+    request.upload.onprogress = (e) => e.lengthComputable && progress(e.loaded / e.total);
+    request.onload = () => {
+      if (request.status >= 200 && request.status < 300) return resolve(JSON.parse(request.responseText) as T);
+      reject(newError(request.status, request.responseText, request.getResponseHeader("X-Request-Id") ?? "", request.getResponseHeader("Retry-After") ?? ""));
+    };
+    request.onerror = () => reject(new ApiError(0, "UNREACHABLE", "The server does not answer, or ended the upload.", ""));
+    request.onabort = () => reject(new ApiError(0, "CANCELLED", "The upload was cancelled.", ""));
+    signal.addEventListener("abort", () => request.abort());
+    request.send(file);
+  });
 }
 
 // decide approves or rejects a tool call that waits.

@@ -15,6 +15,8 @@ export function useInbox() {
     queryKey: ["inbox", who],
     queryFn: ({ signal }) => get<TaskList>(taskPath({ status: "input_required", size: mostWaiting }), signal),
     select: (list) => ({ waiting: list.tasks.filter((t) => t.approvals?.length), more: list.next_page_token !== "" }),
+    // The operator's credential is for the admin API alone.
+    enabled: !!who && !who.operator,
     refetchInterval: 5000,
     // The tab's title has the count also while another tab is in front.
     refetchIntervalInBackground: true,

@@ -1,11 +1,14 @@
 import { ActionIcon, Badge, Button, Text, useComputedColorScheme, useMantineColorScheme } from "@mantine/core";
 import { useQueryClient } from "@tanstack/react-query";
 import { Link, Outlet } from "@tanstack/react-router";
-import { useEffect } from "react";
+import { lazy, Suspense, useEffect, useState } from "react";
 import { dropAll } from "./conversations";
 import { useInbox } from "./inbox";
+import { screensOf } from "./screens";
 import { session, signOut } from "./session";
 import { SignIn } from "./signin";
+
+const Palette = lazy(() => import("./palette"));
 
 // Root shows the sign-in until there is a session.
 export function Root() {
@@ -30,27 +33,45 @@ function Layout() {
       document.title = "Stoa";
     };
   }, [count]);
+  const [going, setGoing] = useState(false);
+  useEffect(() => {
+    const listen = (e: KeyboardEvent) => {
+      if (e.key.toLowerCase() !== "k" || !(e.ctrlKey || e.metaKey) || e.shiftKey || e.altKey) return;
+      e.preventDefault();
+      setGoing(true);
+    };
+    // Before the editor, which has a use for the keys.
+    addEventListener("keydown", listen, true);
+    return () => removeEventListener("keydown", listen, true);
+  }, []);
   return (
     <div className="layout">
+      {going && (
+        <Suspense>
+          <Palette onClose={() => setGoing(false)} />
+        </Suspense>
+      )}
       <header>
         <strong className="brand">Stoa</strong>
         <nav aria-label="Console">
-          <Link to="/playground">Playground</Link>
-          <Link to="/agents">Agents</Link>
-          <Link to="/tasks">Tasks</Link>
-          <Link to="/inbox">
-            Inbox
-            {count > 0 && (
-              <Badge size="sm" color="orange" autoContrast ml={6}>
-                {count}
-              </Badge>
-            )}
-          </Link>
+          {screensOf(who).map((screen) => (
+            <Link key={screen.to} to={screen.to}>
+              {screen.name}
+              {screen.to === "/inbox" && count > 0 && (
+                <Badge size="sm" color="orange" autoContrast ml={6}>
+                  {count}
+                </Badge>
+              )}
+            </Link>
+          ))}
         </nav>
         <div className="who">
           <Text size="sm" c="dimmed" className="app">
-            {who?.app || (who?.token ? "the credential's app" : "default app")}
+            {who?.operator ? "operator" : who?.app || (who?.token ? "" : "default app")}
           </Text>
+          <Button size="compact-sm" variant="default" className="palette-button" aria-label="Go to, Ctrl K" onClick={() => setGoing(true)}>
+            Ctrl K
+          </Button>
           <Scheme />
           <Button size="compact-sm" variant="subtle" onClick={signOut}>
             {who?.token ? "Sign out" : "Sign in"}

@@ -2,15 +2,18 @@ import "@mantine/core/styles.css";
 import "./console.css";
 import { MantineProvider } from "@mantine/core";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { createRootRoute, createRoute, createRouter, redirect, RouterProvider } from "@tanstack/react-router";
+import { createRootRoute, createRoute, createRouter, lazyRouteComponent, redirect, RouterProvider } from "@tanstack/react-router";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { Agent, Agents } from "./agents";
 import { ApiError } from "./api";
+import { resumeConversations } from "./conversations";
 import { Inbox } from "./inbox";
 import { Root } from "./layout";
 import { Empty, Problem } from "./parts";
 import { Playground } from "./playground";
+import { appSearch, texts, usageSearch } from "./search";
+import { session } from "./session";
 import { Task } from "./task";
 import { Tasks } from "./tasks";
 
@@ -27,7 +30,7 @@ const routes = [
     getParentRoute: () => root,
     path: "/",
     beforeLoad: () => {
-      throw redirect({ to: "/playground" });
+      throw redirect({ to: session.get()?.operator ? "/overview" : "/playground" });
     },
   }),
   createRoute({
@@ -52,6 +55,47 @@ const routes = [
   at("/agents", Agents),
   at("/agents/$agent", Agent),
   at("/inbox", Inbox),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/config",
+    component: lazyRouteComponent(() => import("./config"), "Config"),
+    validateSearch: ({ revision }: Record<string, unknown>): { revision?: number | "saved" } => (typeof revision === "number" || revision === "saved" ? { revision } : {}),
+  }),
+  createRoute({ getParentRoute: () => root, path: "/documents", component: lazyRouteComponent(() => import("./documents"), "Stores") }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/documents/$store",
+    component: lazyRouteComponent(() => import("./documents"), "Store"),
+    validateSearch: (s: Record<string, unknown>): { state?: string; prefix?: string; cursor?: string } => {
+      const [state, prefix, cursor] = [text(s["state"]), text(s["prefix"]), text(s["cursor"])];
+      return { ...(state && { state }), ...(prefix && { prefix }), ...(cursor && { cursor }) };
+    },
+  }),
+  createRoute({ getParentRoute: () => root, path: "/triggers", component: lazyRouteComponent(() => import("./triggers"), "Triggers") }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/usage",
+    component: lazyRouteComponent(() => import("./usage"), "Usage"),
+    validateSearch: usageSearch,
+  }),
+  createRoute({ getParentRoute: () => root, path: "/overview", component: lazyRouteComponent(() => import("./overview"), "Overview") }),
+  createRoute({ getParentRoute: () => root, path: "/system", component: lazyRouteComponent(() => import("./overview"), "System") }),
+  createRoute({ getParentRoute: () => root, path: "/apps", component: lazyRouteComponent(() => import("./apps"), "Apps"), validateSearch: texts("status", "cursor") }),
+  createRoute({ getParentRoute: () => root, path: "/apps/new", component: lazyRouteComponent(() => import("./apps"), "NewApp") }),
+  createRoute({ getParentRoute: () => root, path: "/apps/$app", component: lazyRouteComponent(() => import("./app"), "AppPage"), validateSearch: appSearch }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/queue",
+    component: lazyRouteComponent(() => import("./queue"), "Queue"),
+    validateSearch: texts("app", "agent", "error", "cursor"),
+  }),
+  createRoute({ getParentRoute: () => root, path: "/money", component: lazyRouteComponent(() => import("./money"), "Money"), validateSearch: texts("cursor") }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/audit",
+    component: lazyRouteComponent(() => import("./audit"), "Audit"),
+    validateSearch: texts("app", "actor", "action", "since", "until", "cursor"),
+  }),
 ] as const;
 
 const router = createRouter({ routeTree: root.addChildren(routes), basepath: "/console", defaultPreload: false });
@@ -66,6 +110,8 @@ declare module "@tanstack/react-router" {
 const cache = new QueryClient({
   defaultOptions: { queries: { staleTime: 1000, retry: (n, error) => n < 2 && !(error instanceof ApiError && error.status > 0 && error.status < 500) } },
 });
+
+resumeConversations();
 
 // Mantine would write its variables and classes as inline styles, which the page's policy forbids: its style sheet has
 // the default ones, and console.css what we change.

@@ -1348,7 +1348,7 @@ export interface paths {
         /** The file of the server's configuration, in studio mode; only for the default app */
         get: operations["get_api_config"];
         put?: never;
-        /** Replaces the file of the server's configuration and applies it, in studio mode; only for the default app */
+        /** Replaces the file of the server's configuration and applies it, or checks it, in studio mode; only for the default app */
         post: operations["post_api_config"];
         delete?: never;
         options?: never;
@@ -3709,8 +3709,8 @@ export interface components {
             outcome: "created" | "changed" | "updated" | "unchanged";
         };
         StudioSaved: {
-            /** @constant */
-            status: "saved";
+            /** @enum {unknown} */
+            status: "saved" | "valid";
             message: string;
         };
         Subject: {
@@ -9520,7 +9520,10 @@ export interface operations {
     };
     post_api_config: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Check only, change nothing */
+                dry_run?: boolean;
+            };
             header?: {
                 /** @description Under one key the request takes effect once */
                 "Idempotency-Key"?: string;

@@ -54,6 +54,41 @@ export function Problem({ error, retry }: { error: unknown; retry?: () => void }
   );
 }
 
+// Confirm is a button that asks once more before it does what cannot be undone. about names the object for those who
+// hear the button alone.
+export function Confirm({ label, about, children, loading, disabled, onConfirm }: { label: string; about?: string; children: ReactNode; loading?: boolean; disabled?: boolean; onConfirm: () => void }) {
+  const [asked, setAsked] = useState(false);
+  const name = about ? `${label} ${about}` : label;
+  if (!asked) {
+    return (
+      <Button size="xs" variant="default" aria-label={name} loading={!!loading} disabled={!!disabled} onClick={() => setAsked(true)}>
+        {label}
+      </Button>
+    );
+  }
+  return (
+    <Paper withBorder p="xs" role="group" aria-label={name}>
+      <Group gap="xs">
+        <Text size="sm">{children}</Text>
+        <Button
+          size="xs"
+          color="red"
+          autoFocus
+          onClick={() => {
+            setAsked(false);
+            onConfirm();
+          }}
+        >
+          {label}
+        </Button>
+        <Button size="xs" variant="default" onClick={() => setAsked(false)}>
+          Keep
+        </Button>
+      </Group>
+    </Paper>
+  );
+}
+
 // Empty says what is missing and the next step, with a command where there is one.
 export function Empty({ title, children, command }: { title: string; children?: ReactNode; command?: string }) {
   return (
@@ -225,7 +260,7 @@ export function ApprovalView({ task, approval, onDecided }: { task: string; appr
         )}
         <TextInput label="Comment" placeholder="Why; it is kept with the decision" value={comment} onChange={(e) => setComment(e.currentTarget.value)} />
         <Group gap="xs">
-          <Button size="xs" color="teal" autoContrast loading={decision.isPending} onClick={approve}>
+          <Button size="xs" color="teal" loading={decision.isPending} onClick={approve}>
             {draft !== null && draft !== text ? "Approve with edits" : "Approve"}
           </Button>
           <Button size="xs" color="red" variant="light" loading={decision.isPending} onClick={() => decision.mutate(false)}>

@@ -1,10 +1,10 @@
-import { ActionIcon, Button, Group, NativeSelect, Paper, Skeleton, Stack, Text, Textarea, Title } from "@mantine/core";
+import { ActionIcon, Button, FileButton, Group, NativeSelect, Paper, Skeleton, Stack, Text, Textarea, Title } from "@mantine/core";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useEffect, useRef, useState } from "react";
 import { agentId, useAgents } from "./agents";
 import { base, callBody, cancelTask, isOver, type Call } from "./api";
-import { conversations, dropConversation, newConversation, sendMessage, type Conversation, type Turn } from "./conversations";
-import { ApprovalView, Empty, Problem, Snippet, State } from "./parts";
+import { conversations, dropConversation, newConversation, sendMessage, type Conversation, type OutgoingPart, type Turn } from "./conversations";
+import { ApprovalView, Empty, Parts, Problem, Snippet, State } from "./parts";
 import { session } from "./session";
 import { TimelineView } from "./timelineview";
 
@@ -45,7 +45,7 @@ export function Playground() {
           {all.map((c) => (
             <Group gap={2} key={c.id} wrap="nowrap">
               <Button size="compact-sm" variant={c === shown ? "light" : "subtle"} onClick={() => open(c)}>
-                {c.agent}: {(c.turns[0]?.text ?? "empty").slice(0, 24)}
+                {c.agent}: {titleOf(c)}
               </Button>
               <ActionIcon size="sm" variant="subtle" color="gray" aria-label="Close the conversation" onClick={() => dropConversation(c.id)}>
                 ×
@@ -59,6 +59,24 @@ export function Playground() {
   );
 }
 
+// titleOf returns the beginning of a conversation.
+function titleOf(c: Conversation): string {
+  return (c.turns[0]?.parts.map((p) => p.text ?? p.name ?? "data").join(" ") || "empty").slice(0, 24);
+}
+
+// mostFileBytes bounds the files of a message. In base64 they are a third larger.
+const mostFileBytes = 10 << 20;
+
+function readFile(file: File): Promise<OutgoingPart> {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () =>
+      resolve({ type: "file", name: file.name, mime_type: file.type || "application/octet-stream", data: String(reader.result).replace(/^[^,]*,/, "") });
+    reader.onerror = () => reject(new Error(`${file.name} cannot be read`));
+    reader.readAsDataURL(file);
+  });
+}
+
 function ConversationView({ agent, conversation }: { agent: string; conversation: Conversation | undefined }) {
   const [text, setText] = useState("");
   const end = useRef<HTMLDivElement>(null);
@@ -68,11 +86,26 @@ function ConversationView({ agent, conversation }: { agent: string; conversation
   }, [conversation]);
   const waitsForDecision = (last?.timeline.approvals.length ?? 0) > 0;
   const busy = !!last?.streaming;
-  const send = () => {
-    const trimmed = text.trim();
-    if (!trimmed || busy || waitsForDecision) return;
+  const [files, setFiles] = useState<File[]>([]);
+  const [data, setData] = useState<string | null>(null);
+  const [wrong, setWrong] = useState<unknown>(null);
+  const empty = !text.trim() && files.length === 0 && !data?.trim();
+  const send = async () => {
+    if (empty || busy || waitsForDecision) return;
+    const parts: OutgoingPart[] = [];
+    try {
+      if (text.trim()) parts.push({ type: "text", text: text.trim() });
+      if (files.reduce((sum, f) => sum + f.size, 0) > mostFileBytes) throw new Error("The files have more than 10 MiB. Send fewer at a time.");
+      parts.push(...(await Promise.all(files.map(readFile))));
+      if (data?.trim()) parts.push({ type: "data", mime_type: "application/json", data: parseData(data) });
+    } catch (error) {
+      return setWrong(error);
+    }
     setText("");
-    void sendMessage((conversation ?? newConversation(agent)).id, trimmed);
+    setFiles([]);
+    setData(null);
+    setWrong(null);
+    void sendMessage((conversation ?? newConversation(agent)).id, parts);
   };
   return (
     <>
@@ -84,9 +117,24 @@ function ConversationView({ agent, conversation }: { agent: string; conversation
       <form
         onSubmit={(e) => {
           e.preventDefault();
-          send();
+          void send();
         }}
       >
+        <Problem error={wrong} />
+        {files.length > 0 && (
+          <ul className="conversations" aria-label="Files of the message">
+            {files.map((f) => (
+              <li key={f.name}>
+                <Button size="compact-sm" variant="light" aria-label={`Remove ${f.name}`} onClick={() => setFiles(files.filter((o) => o !== f))}>
+                  {f.name} ×
+                </Button>
+              </li>
+            ))}
+          </ul>
+        )}
+        {data !== null && (
+          <Textarea label="Data as JSON" placeholder='{"city": "Bonn"}' rows={3} classNames={{ input: "mono" }} value={data} onChange={(e) => setData(e.currentTarget.value)} />
+        )}
         <Group align="flex-end" gap="xs" wrap="nowrap">
           <Textarea
             aria-label="Message"
@@ -98,17 +146,37 @@ function ConversationView({ agent, conversation }: { agent: string; conversation
             onKeyDown={(e) => {
               if (e.key === "Enter" && !e.shiftKey && !e.nativeEvent.isComposing) {
                 e.preventDefault();
-                send();
+                void send();
               }
             }}
           />
-          <Button type="submit" disabled={busy || waitsForDecision || !text.trim()}>
+          <Button type="submit" disabled={busy || waitsForDecision || empty}>
             Send
+          </Button>
+        </Group>
+        <Group gap="xs" mt="xs">
+          <FileButton multiple onChange={(chosen) => setFiles([...files, ...chosen.filter((f) => !files.some((o) => o.name === f.name))])}>
+            {(props) => (
+              <Button {...props} size="compact-sm" variant="default">
+                Add files
+              </Button>
+            )}
+          </FileButton>
+          <Button size="compact-sm" variant="default" onClick={() => setData(data === null ? "" : null)}>
+            {data === null ? "Add data" : "Remove the data"}
           </Button>
         </Group>
       </form>
     </>
   );
+}
+
+function parseData(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    throw new Error("The data are not valid JSON.");
+  }
 }
 
 function TurnView({ turn }: { turn: Turn }) {
@@ -118,7 +186,7 @@ function TurnView({ turn }: { turn: Turn }) {
   return (
     <article className="turn">
       <Paper p="sm" className="mine">
-        <div className="text">{turn.text}</div>
+        <Parts parts={turn.parts} />
       </Paper>
       <TimelineView entries={timeline.entries} states={false} />
       {timeline.approvals.map((a) => (

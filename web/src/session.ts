@@ -1,3 +1,4 @@
+import { renew, type Renewal } from "./oidc";
 import { createStore } from "./store";
 
 // Session is who the console speaks for. The credential is kept in memory; where the user asks for it, in
@@ -7,6 +8,44 @@ export interface Session {
   token: string;
   // app is the name for /apps/{app}; "" = the app of the credential.
   app: string;
+  // operator = the credential is the platform operator's: it is for the admin API alone.
+  operator?: boolean;
+}
+
+// renewal gets the next token of a session that began at a provider. It is kept in memory alone.
+let renewal: Renewal | null = null;
+let timer = 0;
+
+// renewWith renews the session's token a minute before it expires, or at half of a shorter life.
+export function renewWith(next: Renewal | null) {
+  renewal = next;
+  clearTimeout(timer);
+  if (!next) return;
+  const left = next.expires - Date.now();
+  timer = window.setTimeout(
+    () =>
+      void renew(next).then(
+        (fresh) => {
+          const now = session.get();
+          if (!now || renewal !== next) return;
+          const changed = { ...now, token: fresh.token };
+          if (isKept()) signIn(changed, true);
+          else session.set(changed);
+          renewWith(fresh.renewal);
+        },
+        // The token stays until it expires; then the answer is 401, and the person signs in again.
+        () => {},
+      ),
+    Math.max(left - 60_000, left / 2, 1000),
+  );
+}
+
+function isKept(): boolean {
+  try {
+    return sessionStorage.getItem(storageKey) !== null;
+  } catch {
+    return false;
+  }
 }
 
 const storageKey = "stoa.session";
@@ -15,7 +54,7 @@ function load(): Session | null {
   try {
     const saved: unknown = JSON.parse(sessionStorage.getItem(storageKey) ?? "null");
     if (saved && typeof saved === "object" && "token" in saved && "app" in saved) {
-      return { token: String(saved.token), app: String(saved.app) };
+      return { token: String(saved.token), app: String(saved.app), operator: "operator" in saved && saved.operator === true };
     }
   } catch {
     // Storage may be forbidden or hold something else: then the user signs in again.
@@ -36,6 +75,7 @@ export function signIn(next: Session, keepForTab: boolean) {
 }
 
 export function signOut() {
+  renewWith(null);
   try {
     sessionStorage.removeItem(storageKey);
   } catch {

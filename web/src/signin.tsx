@@ -1,31 +1,74 @@
 import { Button, Checkbox, Paper, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
-import { useState } from "react";
-import { get, type TaskList } from "./api";
+import { useLocation, useNavigate } from "@tanstack/react-router";
+import { useEffect, useState } from "react";
+import { ApiError, get, type TaskList } from "./api";
+import { beginSignIn, redeem, takeAnswer, type Answer, type Provider } from "./oidc";
 import { Problem } from "./parts";
-import { signIn, type Session } from "./session";
+import { isOperatorScreen } from "./screens";
+import { renewWith, signIn, type Session } from "./session";
+
+// answer is what the provider has sent the browser back with. It is read before the router changes the address.
+let answer = takeAnswer();
 
 export function SignIn() {
+  const navigate = useNavigate();
+  const { pathname } = useLocation();
   const [token, setToken] = useState("");
   const [app, setApp] = useState("");
   const [keep, setKeep] = useState(false);
   // /health says whether the default app asks for a credential.
-  const health = useQuery({ queryKey: ["health"], queryFn: ({ signal }) => get<{ auth?: { enabled: boolean } }>("/health", signal, null) });
+  const health = useQuery({ queryKey: ["health"], queryFn: ({ signal }) => get<{ auth?: { enabled: boolean; issuer?: string; client_id?: string; audience?: string } }>("/health", signal, null) });
   const open = health.isSuccess && !health.data.auth?.enabled;
   const attempt = useMutation({
-    mutationFn: async (next: Session) => {
-      await get<TaskList>("/tasks?page_size=1", undefined, next);
-      return next;
+    mutationFn: async ({ next }: { next: Session; kept: boolean }) => {
+      try {
+        await get<TaskList>("/tasks?page_size=1", undefined, next);
+        return next;
+      } catch (error) {
+        // 403 is the answer for the operator's credential, and for a role that sees no tasks.
+        if (!(error instanceof ApiError && error.status === 403 && next.token)) throw error;
+      }
+      const operator = await get("/admin/apps?page_size=1", undefined, { token: next.token, app: "" }).then(
+        () => true,
+        (error: unknown) => {
+          if (error instanceof ApiError && error.status === 403) return false;
+          throw error;
+        },
+      );
+      return operator ? { token: next.token, app: "", operator } : next;
     },
-    onSuccess: (next) => signIn(next, keep),
+    onSuccess: async (next, { kept }) => {
+      // The address may be of a screen of the other point of view. It changes first, so that no such screen is shown.
+      if (isOperatorScreen(pathname) !== !!next.operator) await navigate({ to: next.operator ? "/overview" : "/playground" });
+      signIn(next, kept);
+    },
   });
+  const auth = health.data?.auth;
+  const provider = auth?.client_id && auth.issuer ? { issuer: auth.issuer, client_id: auth.client_id, ...(auth.audience && { audience: auth.audience }) } : null;
+  const leave = useMutation({ mutationFn: (at: Provider) => beginSignIn(at, keep) });
+  // The code that the provider sent back becomes a token.
+  const { mutate: finish, ...finishing } = useMutation({
+    mutationFn: async (a: Answer) => {
+      const { token, renewal } = await redeem(a);
+      await attempt.mutateAsync({ next: { token, app: "" }, kept: a.attempt.keep });
+      renewWith(renewal);
+    },
+  });
+  const [refusal] = useState(answer instanceof Error ? answer : null);
+  useEffect(() => {
+    // A code is good once.
+    const found = answer;
+    answer = null;
+    if (found && !(found instanceof Error)) finish(found);
+  }, [finish]);
   return (
     <main className="signin">
       <Paper withBorder p="xl" radius="md">
         <form
           onSubmit={(e) => {
             e.preventDefault();
-            attempt.mutate({ token: token.trim(), app: app.trim() });
+            attempt.mutate({ next: { token: token.trim(), app: app.trim() }, kept: keep });
           }}
         >
           <Stack>
@@ -39,7 +82,7 @@ export function SignIn() {
             </div>
             {open && (
               <>
-                <Button loading={attempt.isPending} onClick={() => attempt.mutate({ token: "", app: "" })}>
+                <Button loading={attempt.isPending} onClick={() => attempt.mutate({ next: { token: "", app: "" }, kept: keep })}>
                   Open the default app
                 </Button>
                 <Text c="dimmed" size="sm">
@@ -47,9 +90,19 @@ export function SignIn() {
                 </Text>
               </>
             )}
+            {provider && (
+              <>
+                <Button loading={leave.isPending || finishing.isPending} onClick={() => leave.mutate(provider)}>
+                  Sign in at {new URL(provider.issuer).host}
+                </Button>
+                <Text c="dimmed" size="sm">
+                  Or with a credential:
+                </Text>
+              </>
+            )}
             <PasswordInput
-              label="API key or token"
-              description="From the operator: stoa app token APP --sub NAME"
+              label="API key, token or admin secret"
+              description="A token from the operator: stoa app token APP --sub NAME"
               autoComplete="off"
               value={token}
               onChange={(e) => setToken(e.currentTarget.value)}
@@ -62,10 +115,10 @@ export function SignIn() {
               onChange={(e) => setApp(e.currentTarget.value)}
             />
             <Checkbox label="Keep it until this tab closes" checked={keep} onChange={(e) => setKeep(e.currentTarget.checked)} />
-            <Button type="submit" variant={open ? "default" : "filled"} loading={attempt.isPending} disabled={!token.trim() && !app.trim() && !open}>
+            <Button type="submit" variant={open || provider ? "default" : "filled"} loading={attempt.isPending} disabled={!token.trim() && !app.trim() && !open}>
               Sign in
             </Button>
-            <Problem error={attempt.error} />
+            <Problem error={attempt.error ?? finishing.error ?? leave.error ?? refusal} />
             <Problem error={health.error} retry={() => void health.refetch()} />
           </Stack>
         </form>

@@ -5,6 +5,8 @@ export interface Store<T> {
   get(): T;
   set(value: T): void;
   use(): T;
+  // subscribe calls listener after each change, until what it returns is called.
+  subscribe(listener: () => void): () => void;
 }
 
 export function createStore<T>(initial: T): Store<T> {
@@ -21,6 +23,7 @@ export function createStore<T>(initial: T): Store<T> {
       value = next;
       listeners.forEach((listener) => listener());
     },
+    subscribe,
     use: () => useSyncExternalStore(subscribe, get),
   };
 }

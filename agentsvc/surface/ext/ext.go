@@ -80,7 +80,7 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodPost, Pattern: "/api/tasks/{task}/toolCalls/{call}/cancel", Kind: surface.Tenant, Serve: handleCancelCall, Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/api/schema", Kind: surface.Tenant, Scope: authz.ConfigRead, Serve: handleSchema},
 		{Method: http.MethodGet, Pattern: studioPath, Kind: surface.Tenant, Serve: studio.handleGetConfig},
-		{Method: http.MethodPost, Pattern: studioPath, Kind: surface.Tenant, Serve: studio.handleSaveConfig, Idempotent: true},
+		{Method: http.MethodPost, Pattern: studioPath, Kind: surface.Tenant, Query: []string{"dry_run"}, Serve: studio.handleSaveConfig, Idempotent: true},
 	}
 	if o.Metrics != nil {
 		routes = append(routes, newMetricsRoute(o))

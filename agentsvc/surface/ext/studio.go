@@ -34,6 +34,8 @@ type ConfigFile interface {
 	// if it returns an error: a [document.Error] with positions for a text that is not valid, or an error with
 	// [agentsvc.CodePrecondition] if the file has changed. It returns the new tag, and a note for the person who saved.
 	SaveConfig(ctx context.Context, actor audit.Actor, text []byte, ifMatch []string) (tag, note string, err error)
+	// CheckConfig returns the error with which SaveConfig would refuse a text, and changes nothing.
+	CheckConfig(text []byte, ifMatch []string) error
 }
 
 // studioHandler serves the studio.
@@ -68,10 +70,14 @@ func (h studioHandler) handleGetConfig(w http.ResponseWriter, r *http.Request) e
 	return response.WriteYAML(w, text)
 }
 
-// handleSaveConfig saves the body as the operator's file and applies it.
+// handleSaveConfig saves the body as the operator's file and applies it, or with dry_run only checks it.
 func (h studioHandler) handleSaveConfig(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	if err := h.authorize(v, authz.ConfigWrite); err != nil {
+		return err
+	}
+	dryRun, err := mutation.ParseDryRun(r)
+	if err != nil {
 		return err
 	}
 	ifMatch, err := mutation.ParseIfMatch(r)
@@ -84,6 +90,12 @@ func (h studioHandler) handleSaveConfig(w http.ResponseWriter, r *http.Request) 
 	text, err := surface.ReadBody(r)
 	if err != nil {
 		return err
+	}
+	if dryRun {
+		if err := h.File.CheckConfig(text, ifMatch); err != nil {
+			return err
+		}
+		return response.WriteJSON(w, http.StatusOK, savedConfig{"valid", "The configuration is valid. Nothing was changed."})
 	}
 	// The body's memory is used again after the request; the file's text is kept.
 	tag, note, err := h.File.SaveConfig(r.Context(), v.Actor(), slices.Clone(text), ifMatch)

@@ -204,7 +204,7 @@ type (
 		Enabled      bool     `json:"enabled"`
 		AllowedRoles []string `json:"allowed_roles"`
 	}
-	// savedConfig is the answer of POST /api/config.
+	// savedConfig is the answer of POST /api/config: status is saved, or with dry_run valid.
 	savedConfig struct {
 		Status  string `json:"status"`
 		Message string `json:"message"`

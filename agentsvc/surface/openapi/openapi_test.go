@@ -51,6 +51,11 @@ func (studioText) SaveConfig(_ context.Context, _ audit.Actor, text []byte, ifMa
 	return "tag", "saved", nil
 }
 
+func (f studioText) CheckConfig(text []byte, ifMatch []string) error {
+	_, _, err := f.SaveConfig(context.Background(), audit.Actor{}, text, ifMatch)
+	return err
+}
+
 // newRoutes returns the routes of all surfaces, with the services of h; nil = routes that are not called.
 func newRoutes(h *surfacetest.Fixture) []surface.Route {
 	if h == nil {

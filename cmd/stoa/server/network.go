@@ -58,13 +58,32 @@ func openGRPCListener(s Settings, c *closers) (net.Listener, error) {
 	return l, nil
 }
 
+// openConsoleListener opens the listener of the console (--console-addr), nil if it has none of its own.
+func openConsoleListener(s Settings, c *closers) (net.Listener, error) {
+	if s.Listen.ConsoleAddr == "" || !s.servesConsole() {
+		return nil, nil
+	}
+	l, err := net.Listen("tcp", s.Listen.ConsoleAddr)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the console: %w (if this port is in use, choose another with --console-addr)", err)
+	}
+	c.add(func() error { _ = l.Close(); return nil }) // an error only means that the HTTP server has closed it
+	return l, nil
+}
+
+// setTLS gives server the TLS configuration of its listeners, if there is one.
+func (n network) setTLS(server *http.Server) {
+	if n.tlsConfig != nil {
+		server.TLSConfig = n.tlsConfig.Clone()
+	}
+}
+
 // serveHTTP serves l until server is shut down, over TLS if it is configured. The certificate comes from TLSConfig,
 // so that ServeTLS is given no files.
 func (n network) serveHTTP(server *http.Server, l net.Listener) error {
 	if n.tlsConfig == nil {
 		return ignoreClosed(server.Serve(l))
 	}
-	server.TLSConfig = n.tlsConfig.Clone()
 	return ignoreClosed(server.ServeTLS(l, "", ""))
 }
 

@@ -118,7 +118,9 @@ type Server struct {
 	network   network
 	// grpcListener is nil in a worker.
 	grpcListener net.Listener
-	closers      closers
+	// consoleListener is nil unless the console has a listener of its own.
+	consoleListener net.Listener
+	closers         closers
 }
 
 // Roles of a process (--role). A web process accepts turns and leaves their runs to workers; a worker executes runs
@@ -214,9 +216,13 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	pages, err := openConsoleListener(o.Settings, &c)
+	if err != nil {
+		return nil, err
+	}
 	return &Server{
 		Options: o, telemetry: t, Storage: storage, bus: bus, Apps: apps, identity: identity{platform, owned}, router: hosts, Dependencies: complete, Exporter: exporter,
-		Execution: execution, derived: newBackgroundConfigs(apps, o.DefaultApp, base.Billing, o.Log), network: network, grpcListener: calls, closers: c,
+		Execution: execution, derived: newBackgroundConfigs(apps, o.DefaultApp, base.Billing, o.Log), network: network, grpcListener: calls, consoleListener: pages, closers: c,
 	}, nil
 }
 
@@ -277,7 +283,14 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, serving func()) erro
 	}
 	server := frontend.NewHTTPServer()
 	server.Handler = s.network.streams.LimitStreams(s.network.drainer.trackRequests(server.Handler))
+	s.network.setTLS(server)
 	g.Go(func() error { return s.network.serveHTTP(server, l) })
+	if s.consoleListener != nil {
+		// The pages call the API of their own address, so that both listeners serve everything else.
+		g.Go(func() error {
+			return s.network.serveHTTP(server, s.network.connections.LimitListener(s.consoleListener))
+		})
+	}
 	calls := s.newGRPCServer(frontend, c.Builder)
 	if calls != nil {
 		g.Go(func() error { return calls.Serve(s.network.connections.LimitListener(s.grpcListener)) })
@@ -349,7 +362,11 @@ func (s *Server) describeServing(addr net.Addr) string {
 	}
 	text := fmt.Sprintf("Stoa %s serves at %s", s.Version, s.network.localURL(addr))
 	if s.Settings.servesConsole() {
-		text += "\nThe console is at " + s.network.localURL(addr) + web.Path + "."
+		at := addr
+		if s.consoleListener != nil {
+			at = s.consoleListener.Addr()
+		}
+		text += "\nThe console is at " + s.network.localURL(at) + web.Path + "."
 	}
 	if at := s.grpcAddress(); at != "" {
 		text += "\ngRPC is at " + at + "."

@@ -61,6 +61,7 @@ type Flags struct {
 	AppBodyRate           *int    `split_words:"true" help:"MiB a second of large messages that are received for each app, twice as many at once; a faster sender waits (16)."`
 	TrustedProxies        *string `split_words:"true" placeholder:"CIDR,..." help:"Proxies whose X-Forwarded-For is trusted (none)."`
 	// Operation: metrics, shutdown, logs.
+	ConsoleAddr     *string        `split_words:"true" placeholder:"ADDR" help:"Serve the console, and the API that its pages call, on a listener of their own."`
 	MetricsAddr     *string        `split_words:"true" placeholder:"ADDR" help:"Serve metrics on a listener of their own."`
 	ShutdownTimeout *time.Duration `split_words:"true" help:"How long a stopping process waits for its runs (30s)."`
 	DrainDelay      *time.Duration `split_words:"true" help:"How long of that, at most, it serves until clients of /ready have noticed (5s)."`
@@ -97,6 +98,8 @@ type ListenSettings struct {
 	Host           string
 	Port, GRPCPort int
 	MetricsAddr    string
+	// ConsoleAddr is where alone the console is served; "" = the main listener.
+	ConsoleAddr string
 	// AppHosts are host names with {app} in place of an app's name, from STOA_APP_HOSTS only.
 	AppHosts []string
 	// TrustedProxies are the address ranges whose X-Forwarded-For is believed.
@@ -178,6 +181,7 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 			Port:           firstNonNil(cfg.Server.Port, line.Port, e.Port),
 			GRPCPort:       firstNonNil(cfg.Server.GRPCPort, line.GRPCPort, e.GRPCPort),
 			MetricsAddr:    firstNonNil("", line.MetricsAddr, e.MetricsAddr),
+			ConsoleAddr:    firstNonNil("", line.ConsoleAddr, e.ConsoleAddr),
 			AppHosts:       e.AppHosts,
 			MaxConnections: firstNonNil(listener.DefaultMaxConnections(), line.MaxConnections, e.MaxConnections),
 		},

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"stoa/agentsvc/config"
 )
 
 // flagCases has for each flag a value and the setting that it must change, "" for a flag that is refused as not
@@ -48,6 +50,7 @@ var flagCases = map[string]struct {
 	"MaxAddressConnections": {"14", func(s Settings) any { return s.Listen.MaxAddressConnections }, 14},
 	"AppBodyRate":           {"15", func(s Settings) any { return s.Bounds.AppBodyRateMiB }, 15},
 	"TrustedProxies":        {"10.0.0.0/8", func(s Settings) any { return len(s.Listen.TrustedProxies) }, 1},
+	"ConsoleAddr":           {"127.0.0.1:2", func(s Settings) any { return s.Listen.ConsoleAddr }, "127.0.0.1:2"},
 	"MetricsAddr":           {"127.0.0.1:1", func(s Settings) any { return s.Listen.MetricsAddr }, "127.0.0.1:1"},
 	"ShutdownTimeout":       {"4s", func(s Settings) any { return s.Shutdown.Timeout }, 4 * time.Second},
 	"DrainDelay":            {"2s", func(s Settings) any { return s.Shutdown.DrainDelay }, 2 * time.Second},
@@ -207,7 +210,7 @@ func TestServesConsole(t *testing.T) {
 	}{
 		{roleAll, true, 2}, {roleWeb, true, 2}, {roleWorker, true, 0}, {roleAll, false, 0},
 	} {
-		routes, err := newConsole(Settings{Role: tt.role, Console: tt.console})
+		routes, err := newConsole(Settings{Role: tt.role, Console: tt.console}, config.Auth{}, nil)
 		if err != nil || len(routes) != tt.want {
 			t.Errorf("%+v: %d routes, %v", tt, len(routes), err)
 		}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/config"
 	"stoa/agentsvc/config/configfile"
 	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/runtime"
@@ -50,18 +51,7 @@ func textTag(text []byte) string {
 func (f *studioFile) SaveConfig(ctx context.Context, actor audit.Actor, text []byte, ifMatch []string) (tag, note string, err error) {
 	f.app.reloads.Lock()
 	defer f.app.reloads.Unlock()
-	before, current, err := f.ReadConfig()
-	if err != nil {
-		return "", "", err
-	}
-	if ifMatch != nil && !slices.Contains(ifMatch, current) {
-		return "", "", agentsvc.NewError(agentsvc.CodePrecondition, "the file has changed since it was read: read it again and apply the change to its present text")
-	}
-	// The server block decides who may write the file. It can only be changed by those who have the file.
-	if at, differs := document.FindDifference(before, text, "server"); differs {
-		return "", "", &document.Error{Problems: []document.Problem{at.NewProblem("cannot be changed here: the server block changes only in the file itself")}}
-	}
-	cfg, err := checkOperatorConfig(f.app.path, text, f.deps)
+	cfg, err := f.checkText(text, ifMatch)
 	if err != nil {
 		return "", "", err
 	}
@@ -78,6 +68,30 @@ func (f *studioFile) SaveConfig(ctx context.Context, actor audit.Actor, text []b
 		note += " These keys act after a restart: " + strings.Join(late, ", ") + "."
 	}
 	return textTag(text), note, nil
+}
+
+// CheckConfig returns the error with which SaveConfig would refuse a text before it writes the file.
+func (f *studioFile) CheckConfig(text []byte, ifMatch []string) error {
+	f.app.reloads.Lock()
+	defer f.app.reloads.Unlock()
+	_, err := f.checkText(text, ifMatch)
+	return err
+}
+
+// checkText checks a text against the file as it stands, and returns its configuration.
+func (f *studioFile) checkText(text []byte, ifMatch []string) (*config.Config, error) {
+	before, current, err := f.ReadConfig()
+	if err != nil {
+		return nil, err
+	}
+	if ifMatch != nil && !slices.Contains(ifMatch, current) {
+		return nil, agentsvc.NewError(agentsvc.CodePrecondition, "the file has changed since it was read: read it again and apply the change to its present text")
+	}
+	// The server block decides who may write the file. It can only be changed by those who have the file.
+	if at, differs := document.FindDifference(before, text, "server"); differs {
+		return nil, &document.Error{Problems: []document.Problem{at.NewProblem("cannot be changed here: the server block changes only in the file itself")}}
+	}
+	return checkOperatorConfig(f.app.path, text, f.deps)
 }
 
 // newError returns the error of a file operation without the path, which callers need not know. The log has the cause.

@@ -64,7 +64,7 @@ func (s *Server) newFrontend(listens net.Addr, c cards) (*surface.Server, error)
 	if m := s.telemetry.metrics; m != nil {
 		o.Observe, o.OnRefused = m.RecordRequest, m.RecordRefusal
 	}
-	pages, err := newConsole(s.Settings)
+	pages, err := newConsole(s.Settings, s.DefaultApp.authConfig(), s.consoleListener)
 	if err != nil {
 		return nil, err
 	}
@@ -77,6 +77,9 @@ func (s *Server) newFrontend(listens net.Addr, c cards) (*surface.Server, error)
 // compares the Host and Origin headers with them to refuse requests of foreign web pages.
 func (s *Server) hostNames(listens net.Addr) []string {
 	all := []string{s.Settings.Listen.Host, listens.String(), s.Settings.Cards.PublicGRPC}
+	if s.consoleListener != nil {
+		all = append(all, s.consoleListener.Addr().String())
+	}
 	// A listener on all addresses is also reached by the machine's name.
 	if at, ok := listens.(*net.TCPAddr); ok && at.IP.IsUnspecified() {
 		if name, err := os.Hostname(); err == nil {
@@ -147,12 +150,19 @@ func (s *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
 	return openapi.WithDocument(s.Version, all)
 }
 
-// newConsole returns the routes of the console, none if it is off. A worker has no API that its pages could call.
-func newConsole(s Settings) ([]surface.Route, error) {
+// newConsole returns the routes of the console, none if it is off. l is its own listener, nil = the main one. A worker has no API that its pages could call.
+func newConsole(s Settings, auth config.Auth, l net.Listener) ([]surface.Route, error) {
 	if !s.servesConsole() {
 		return nil, nil
 	}
-	return web.Routes()
+	var o web.Options
+	if l != nil {
+		o.At, _ = l.Addr().(*net.TCPAddr)
+	}
+	if auth.Enabled && auth.ClientID != "" {
+		o.SignInURLs = []string{auth.Issuer, auth.JWKSURL}
+	}
+	return web.Routes(o)
 }
 
 // newStudio returns the studio of the process; its File is nil if the studio is off.

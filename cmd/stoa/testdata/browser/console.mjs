@@ -1,58 +1,15 @@
 // The console in a real browser: node console.mjs FOLDER CHROMIUM URL SHOTS USER APPROVER STRANGER ATTACK, where USER and APPROVER
 // are tokens of one app, STRANGER is one of another, and ATTACK is a text that would run in a page that reads it as HTML. Its
 // last line is what the pages showed. SHOTS is the folder for pictures.
-import {pathToFileURL} from 'node:url'
+import {start} from './console-pages.mjs'
 
 const [folder, executablePath, url, shots, user, approver, stranger, attack] = process.argv.slice(2)
-const {chromium} = await import(pathToFileURL(folder + '/node_modules/playwright-core/index.mjs'))
-const browser = await chromium.launch({executablePath, args: ['--no-sandbox']})
-const complaints = []
-const hosts = new Set()
-
-// A journey that fails leaves a picture of each page and what was complained about.
-process.on('uncaughtException', async error => {
-  console.error(error, complaints.slice(0, 5))
-  for (const [i, context] of browser.contexts().entries()) {
-    for (const page of context.pages()) await page.screenshot({path: `${shots}/failed-${i}.png`}).catch(() => {})
-  }
-  process.exit(1)
-})
-
-// open returns a page of a browser's own profile, which writes down errors and addresses.
-const open = async options => {
-  const context = await browser.newContext({viewport: {width: 1200, height: 900}, reducedMotion: 'reduce', ...options})
-  const page = await context.newPage()
-  page.setDefaultTimeout(20000)
-  await page.addInitScript(() => {
-    globalThis.violations = []
-    globalThis.pwned = 0
-    document.addEventListener('securitypolicyviolation', e => globalThis.violations.push(`${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}:${e.lineNumber}`))
-  })
-  page.on('console', m => ['error', 'warning'].includes(m.type()) && complaints.push(m.text()))
-  page.on('pageerror', e => complaints.push(String(e)))
-  page.on('request', r => hosts.add(new URL(r.url()).host))
-  page.on('dialog', d => { complaints.push('dialog ' + d.message()); d.dismiss() })
-  return page
-}
-const signIn = async (page, token, {keep = false, path = ''} = {}) => {
-  await page.goto(`${url}/console/${path}`)
-  await page.getByLabel('API key or token', {exact: true}).fill(token)
-  if (keep) await page.getByLabel('Keep it until this tab closes').check()
-  await page.getByRole('button', {name: 'Sign in'}).click()
-  await page.getByRole('navigation', {name: 'Console'}).waitFor()
-}
-const visit = (page, name) => page.getByRole('navigation', {name: 'Console'}).getByRole('link', {name}).click()
+const {open, signIn, visit, shoot, check, finish, complaints} = await start({folder, executablePath, url, shots})
 const say = async (page, text) => {
   await page.getByLabel('Message', {exact: true}).fill(text)
   await page.getByRole('button', {name: 'Send'}).click()
 }
 const state = (page, name) => page.locator('.turn').last().getByText(name, {exact: true}).waitFor()
-const shoot = (page, name) => page.screenshot({path: `${shots}/${name}.png`, fullPage: true})
-const check = async page => {
-  const found = await page.evaluate(() => ({violations: globalThis.violations, pwned: globalThis.pwned, images: document.querySelectorAll('#root img').length}))
-  complaints.push(...found.violations)
-  if (found.pwned || found.images) complaints.push(`markup of a tenant became part of the page: ${JSON.stringify(found)}`)
-}
 const seen = {}
 
 // The default app is open: one click, no credential.
@@ -161,6 +118,37 @@ seen.wide.push(await phone.evaluate(() => document.documentElement.scrollWidth))
 await shoot(phone, 'inbox-narrow')
 await check(phone)
 
+// Files and data, the palette, and a stream that goes on after a reload.
+const tab = await open()
+await signIn(tab, user, {keep: true})
+await tab.locator('input[type=file]').setInputFiles([{name: attack.replaceAll('/', '_') + '.txt', mimeType: 'text/plain', buffer: Buffer.from('inside')}])
+await tab.getByRole('button', {name: 'Add data'}).click()
+await tab.getByLabel('Data as JSON').fill('{"city": ')
+await say(tab, 'with parts')
+await tab.getByText('The data are not valid JSON.').waitFor()
+await tab.getByLabel('Data as JSON').fill('{"city": "Bonn"}')
+await tab.getByRole('button', {name: 'Send'}).click()
+await state(tab, 'completed')
+seen.parts = await tab.locator('.turn').last().locator('.mine').innerText().then(t => [t.includes('with parts'), t.includes('_script'), t.includes('"Bonn"')])
+await tab.getByRole('button', {name: 'New conversation'}).click()
+await say(tab, 'slow')
+await tab.locator('.answer .text', {hasText: 'one'}).waitFor()
+await tab.reload()
+await tab.locator('.turn .mine', {hasText: 'slow'}).waitFor()
+await tab.locator('.turn', {hasText: 'slow'}).getByText('completed', {exact: true}).waitFor()
+seen.resumed = (await tab.locator('.turn', {hasText: 'slow'}).locator('.answer .text').last().innerText()).trim()
+await check(tab)
+await tab.keyboard.press('Control+k')
+await tab.getByRole('dialog', {name: 'Go to'}).waitFor()
+await tab.getByLabel('Where to').fill('tsk of')
+await check(tab)
+await shoot(tab, 'palette-light')
+await tab.keyboard.press('Enter')
+await tab.waitForURL(/tasks\?agent=assistant/)
+await tab.keyboard.press('Control+k')
+await tab.keyboard.press('Escape')
+seen.palette = await tab.getByRole('dialog').count()
+
 // Another app sees nothing of it. Signing out forgets.
 const task = new URL(await mine.locator('.turn').last().getByRole('link', {name: 'Task'}).getAttribute('href'), url).pathname
 const foreign = await open()
@@ -172,19 +160,16 @@ await check(foreign)
 const before = complaints.length
 await foreign.evaluate(path => { history.pushState({}, '', path); dispatchEvent(new PopStateEvent('popstate')) }, task)
 await foreign.getByRole('alert').waitFor()
-seen.foreign = await foreign.getByRole('alert').innerText()
+seen.foreign = await foreign.getByRole('alert').innerText().then(t => [t.includes('It does not exist, or belongs to somebody else.'), t.includes('request')])
 await shoot(foreign, 'error-light')
 await foreign.getByRole('button', {name: 'Sign out'}).click()
-await foreign.getByLabel('API key or token', {exact: true}).fill('wrong')
-await foreign.getByRole('button', {name: 'Sign in'}).click()
+await foreign.getByLabel('API key, token or admin secret').fill('wrong')
+await foreign.getByRole('button', {name: 'Sign in', exact: true}).click()
 await foreign.getByText('Sign in again.').waitFor()
 // Chromium writes every answer of 4xx to the console.
 seen.refusals = complaints.splice(before).map(c => c.replace(/.*status of (\d+).*/, '$1'))
 await theirs.getByRole('button', {name: 'Sign out'}).click()
-await theirs.getByRole('button', {name: 'Sign in'}).waitFor()
+await theirs.getByRole('button', {name: 'Sign in', exact: true}).waitFor()
 seen.forgotten = await theirs.evaluate(() => [sessionStorage.length, document.body.innerText.includes('Pay')])
 for (const page of [mine, theirs, phone, foreign]) await check(page)
-seen.hosts = [...hosts].filter(h => h !== new URL(url).host)
-seen.complaints = complaints
-console.log(JSON.stringify(seen))
-await browser.close()
+await finish(seen)

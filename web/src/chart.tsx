@@ -1,0 +1,56 @@
+// Charts over time. They are loaded with the first screen that has one.
+import "uplot/dist/uPlot.min.css";
+import { useComputedColorScheme } from "@mantine/core";
+import { useEffect, useRef } from "react";
+import UPlot from "uplot";
+
+export interface Series {
+  label: string;
+  values: number[];
+}
+
+export interface ChartProps {
+  // label says what the chart shows, for those who do not see it. A table has the numbers.
+  label: string;
+  // days are the times of the values, in seconds since 1970.
+  days: number[];
+  series: Series[];
+}
+
+// The colours differ in lightness as well, and have a contrast of at least 3 with both schemes.
+const colours = { light: ["#1864ab", "#c2410c", "#087f5b"], dark: ["#74b5f5", "#f0a060", "#4fd1a5"] };
+
+export default function Chart({ label, days, series }: ChartProps) {
+  const host = useRef<HTMLDivElement>(null);
+  const scheme = useComputedColorScheme("light");
+  useEffect(() => {
+    const element = host.current!;
+    const style = getComputedStyle(element);
+    const axis = { stroke: style.getPropertyValue("--mantine-color-text"), grid: { stroke: style.getPropertyValue("--mantine-color-default-border"), width: 1 } };
+    const plot = new UPlot(
+      {
+        width: element.clientWidth,
+        height: 220,
+        scales: { x: { time: true }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
+        axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map((t) => short.format(t)) }],
+        series: [
+          { value: "{YYYY}-{MM}-{DD}" },
+          ...series.map((s, i) => ({ label: s.label, stroke: colours[scheme][i % 3]!, width: 2, points: { show: true, size: 6 }, value: (_: UPlot, v: number | null) => (v === null ? "" : short.format(v)) })),
+        ],
+        // Usage is summed by days of UTC.
+        tzDate: (seconds) => UPlot.tzDate(new Date(seconds * 1000), "UTC"),
+      },
+      [days, ...series.map((s) => s.values)],
+      element,
+    );
+    const resized = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: 220 }));
+    resized.observe(element);
+    return () => {
+      resized.disconnect();
+      plot.destroy();
+    };
+  }, [days, series, scheme]);
+  return <div ref={host} role="img" aria-label={label} className="chart" />;
+}
+
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
