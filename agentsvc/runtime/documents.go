@@ -62,7 +62,7 @@ type DocumentSearcher interface {
 // newDocuments returns the document stores of the configuration, whose rows are in the durable database.
 func (b *build) newDocuments(h Dependencies) *Documents {
 	d := h.DB
-	all := &Documents{Rows: corpus.New(d, b.tenant.ID, corpus.Limits{}), stores: map[string]*DocumentStore{}, tenant: b.tenant.ID, hash: b.tenant.Hash, onChanged: h.OnDocumentsChanged}
+	all := &Documents{Rows: corpus.New(d, b.tenant.ID, b.newDocumentLimits(h)), stores: map[string]*DocumentStore{}, tenant: b.tenant.ID, hash: b.tenant.Hash, onChanged: h.OnDocumentsChanged}
 	for name, c := range b.cfg.DocumentStores {
 		s := &DocumentStore{Name: name, Config: c, Embedder: b.cfg.Embedders[c.Embedder]}
 		s.Spec = corpus.StoreSpec{Name: name, Source: c.Source.Type, Recipe: newRecipe(c, s.Embedder), Revision: cmp.Or(b.tenant.ConfiguredAt, b.tenant.Revision)}
@@ -72,6 +72,16 @@ func (b *build) newDocuments(h Dependencies) *Documents {
 		all.stores[name] = s
 	}
 	return all
+}
+
+// newDocumentLimits returns the bounds of what the app stores for retrieval: those of its plan, else the defaults.
+func (b *build) newDocumentLimits(h Dependencies) corpus.Limits {
+	if h.Billing == nil {
+		return corpus.Limits{}
+	}
+	plan, _ := h.Billing.Prices.CachedPlan(b.tenant.Plan)
+	l := plan.Documents
+	return corpus.Limits{Documents: l.Count, BodyBytes: l.Bytes, DocumentBytes: l.DocumentBytes, Chunks: l.Chunks}
 }
 
 // newRecipe returns what identifies how a store's chunks and vectors are made: a store with another recipe is indexed

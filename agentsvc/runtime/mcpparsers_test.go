@@ -114,17 +114,17 @@ func TestMCPParsers(t *testing.T) {
 			}
 			return one
 		}
-		put("house.dwg", drawingMark+"The staircase has forty steps.")
+		put("plan.dwg", drawingMark+"The staircase has forty steps.")
 		put("note.txt", "The cellar is dry.") // a built-in reader reads it first
 		put("note.md", "The roof is new.")    // no tool is asked for this ending
 		waitUntil(t, func() bool {
-			return get("note.txt").State == document.Indexed && get("note.md").State == document.Indexed && get("house.dwg").Error != ""
+			return get("note.txt").State == document.Indexed && get("note.md").State == document.Indexed && get("plan.dwg").Error != ""
 		})
-		if house := get("house.dwg"); house.State != document.Pending {
-			t.Errorf("while the server is down: %+v", house)
+		if drawing := get("plan.dwg"); drawing.State != document.Pending {
+			t.Errorf("while the server is down: %+v", drawing)
 		}
 		server.isDown.Store(false)
-		waitUntil(t, func() bool { return get("house.dwg").State == document.Indexed })
+		waitUntil(t, func() bool { return get("plan.dwg").State == document.Indexed })
 		if n := server.calls.Load(); n != 1 {
 			t.Errorf("the tool was called %d times, want once", n)
 		}
@@ -138,7 +138,7 @@ func TestMCPParsers(t *testing.T) {
 		}
 		type passage struct{ Document, Title, Heading string }
 		p := found.Passages[0]
-		if diff := cmp.Diff(passage{"house.dwg", "Plan of house.dwg", "Plan of house.dwg"}, passage{p.Document, p.Title, p.Place.Heading}); diff != "" || !strings.Contains(p.Text, "forty steps") {
+		if diff := cmp.Diff(passage{"plan.dwg", "Plan of plan.dwg", "Plan of plan.dwg"}, passage{p.Document, p.Title, p.Place.Heading}); diff != "" || !strings.Contains(p.Text, "forty steps") {
 			t.Errorf("%s%q", diff, p.Text)
 		}
 		put("broken.dwg", "no drawing \x00\x01\x02")

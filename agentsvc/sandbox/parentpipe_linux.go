@@ -12,7 +12,7 @@ import (
 // parentPipeFD is the descriptor of the writing end of the parent pipe in the first process of a program. The server has the
 // reading end, so that the process can find out that the server has ended: it must do so after it has asked the kernel to
 // end with its parent (PR_SET_PDEATHSIG), because the kernel sends no signal for a parent that ended before.
-// bubblewrap finds out as it writes what it has made to the pipe (--info-fd): it ends if nobody reads there.
+// bubblewrap finds out as it writes what it has made to the pipe (--info-fd): it ends if no process reads there.
 const parentPipeFD = 3
 
 // parentPipes are both ends of the pipes of commands, until Kill.
