@@ -173,6 +173,7 @@ func (x *search) embedTexts(ctx context.Context, texts, supposed []string) (vect
 	ctx, cancel := context.WithTimeout(ctx, embedTimeout)
 	defer cancel()
 	payer := x.run.Payer()
+	payer.Defer = x.writing.Go
 	var answers [][]float32
 	var group sync.WaitGroup
 	if len(supposed) > 0 {

@@ -21,6 +21,7 @@ package retrieval
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"stoa/agentsvc"
@@ -126,6 +127,8 @@ func (s *Searcher) Search(ctx context.Context, scope agentsvc.RunScope, q docume
 	x.notes.add(note)
 	began := time.Now()
 	defer func() { x.reportEnd(began, err) }()
+	// The usage of the embedder is written while the vectors are compared, and before the search is answered.
+	defer x.writing.Wait()
 	if !hasWords(q.Text) {
 		x.notes.add("the query has no words to search for")
 		return x.newResult(nil), nil
@@ -149,6 +152,8 @@ type search struct {
 	mode  document.Mode
 	scope corpus.Scope
 	notes notes
+	// writing are the writes of usage under way.
+	writing sync.WaitGroup
 }
 
 // newResult returns the result with the notes of the search.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -243,5 +245,53 @@ func TestNothingInCommon(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// meteredQueries is an embedder whose usage is written when release is closed.
+type meteredQueries struct {
+	embedder.Embedder
+	release <-chan struct{}
+	written *atomic.Bool
+}
+
+func (e meteredQueries) Embed(ctx context.Context, payer agentsvc.Payer, purpose embedder.Purpose, texts []string) ([][]float32, error) {
+	vectors, err := e.Embedder.Embed(ctx, payer, purpose, texts)
+	write := func() {
+		<-e.release
+		e.written.Store(true)
+	}
+	if payer.Defer == nil {
+		write()
+	} else {
+		payer.Defer(write)
+	}
+	return vectors, err
+}
+
+// TestUsageIsWrittenBeforeTheAnswer checks that a search compares vectors while the usage of the embedder is being written, and
+// is answered when that is written, also if it fails.
+func TestUsageIsWrittenBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	s := newTestStore(t, dbtest.NewSQLite(t), newHashing(), nil, handbook()...)
+	for name, cancelled := range map[string]bool{"answered": false, "cancelled": true} {
+		release, written := make(chan struct{}), &atomic.Bool{}
+		ctx, cancel := context.WithCancel(t.Context())
+		o := s.options()
+		o.Embedder = meteredQueries{o.Embedder, release, written}
+		o.Hooks.OnPart = func(p retrieval.Part, _ time.Duration) {
+			if p != retrieval.PartVectors { // it has to come to this without the usage
+				return
+			}
+			if cancelled {
+				cancel()
+			}
+			close(release)
+		}
+		_, err := retrieval.NewSearcher(o).Search(ctx, scopeOf(ana), document.Query{Text: "warranty"})
+		if !written.Load() || (err != nil) != cancelled {
+			t.Errorf("%s: written %v, %v", name, written.Load(), err)
+		}
+		cancel()
 	}
 }
