@@ -185,6 +185,6 @@ func TestServerKilled(t *testing.T) {
 
 // wait waits for d. It does not sleep, since a sleep of less than a millisecond is not exact.
 func wait(d time.Duration) {
-	for start := time.Now(); time.Since(start) < d; { //nolint:staticcheck // see above
+	for start := time.Now(); time.Since(start) < d; {
 	}
 }
