@@ -71,7 +71,8 @@ faults: ## run the tests that break things on purpose (build tag faults)
 
 .PHONY: weaviate
 weaviate: ## test the vector store against a real Weaviate, which is built once: some minutes
-	@program=$$(.ci/weaviate); STOA_TEST_WEAVIATE=$$program go test -count 1 -v -run TestRealStore $(ARGS) ./agentsvc/vectorstore/weaviate
+	@program=$$(.ci/weaviate); STOA_TEST_WEAVIATE=$$program go test -count 1 -v -run TestRealStore $(ARGS) ./agentsvc/vectorstore/weaviate && \
+	STOA_TEST_WEAVIATE=$$program .ci/with-services go test -count 1 -v -run TestDeletedIsInvisibleEverywhere/weaviate $(ARGS) ./cmd/stoa
 
 .PHONY: bench
 bench: build ## measure, with fsync on, and print the ratios

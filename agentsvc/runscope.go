@@ -22,12 +22,15 @@ type RunScope struct {
 type Payer struct {
 	Agent string // the task's own agent, "" outside of a run
 	Owner Owner
+	// Defer, if not nil, carries out a write of usage while its caller goes on. The one that sets it waits for the write before it
+	// answers, so that no answer is without its usage.
+	Defer func(write func())
 }
 
 // Payer returns who pays for the calls of the run. Without a run it is the owner of the session.
 func (s RunScope) Payer() Payer {
 	if s.Usage != nil {
-		return Payer{s.Usage.Agent, s.Usage.Owner}
+		return Payer{Agent: s.Usage.Agent, Owner: s.Usage.Owner}
 	}
 	return Payer{Owner: s.Session.Owner}
 }

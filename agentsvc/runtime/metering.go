@@ -118,7 +118,12 @@ func (e meteredEmbedder) Embed(ctx context.Context, payer agentsvc.Payer, p embe
 		return nil, err
 	}
 	vectors, err := e.Embedder.Embed(ctx, payer, p, texts)
-	c.settleUsage(ctx, err == nil)
+	settle := func() { c.settleUsage(ctx, err == nil) }
+	if payer.Defer != nil {
+		payer.Defer(settle)
+	} else {
+		settle()
+	}
 	return vectors, err
 }
 

@@ -21,6 +21,8 @@ package retrieval
 import (
 	"context"
 	"log/slog"
+	"sync"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/document"
@@ -67,7 +69,8 @@ type Options struct {
 	MultiQuery      llm.Provider
 	MultiQueryCount int
 
-	Log *slog.Logger
+	Hooks Hooks
+	Log   *slog.Logger
 }
 
 // Bounds of a search.
@@ -122,6 +125,10 @@ func (s *Searcher) Search(ctx context.Context, scope agentsvc.RunScope, q docume
 	}
 	x := &search{Searcher: s, run: scope, query: q, mode: mode, scope: corpus.Scope{Store: s.options.Store, Filter: q.Filter, Reader: q.Reader}}
 	x.notes.add(note)
+	began := time.Now()
+	defer func() { x.reportEnd(began, err) }()
+	// The usage of the embedder is written while the vectors are compared, and before the search is answered.
+	defer x.writing.Wait()
 	if !hasWords(q.Text) {
 		x.notes.add("the query has no words to search for")
 		return x.newResult(nil), nil
@@ -145,6 +152,8 @@ type search struct {
 	mode  document.Mode
 	scope corpus.Scope
 	notes notes
+	// writing are the writes of usage under way.
+	writing sync.WaitGroup
 }
 
 // newResult returns the result with the notes of the search.

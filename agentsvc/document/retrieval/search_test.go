@@ -1,9 +1,12 @@
 package retrieval_test
 
 import (
+	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -201,5 +204,94 @@ func TestExternal(t *testing.T) {
 	}
 	if found := search(t, s.options(), q); cmp.Equal(documentsOf(found.Passages), []string{"warranty.md"}) {
 		t.Error("a deleted document is found")
+	}
+}
+
+// fixedEmbedder has one vector for all documents and another for all queries.
+type fixedEmbedder struct {
+	embedder.Embedder
+	documents, queries []float32
+}
+
+func (e fixedEmbedder) Embed(_ context.Context, _ agentsvc.Payer, purpose embedder.Purpose, texts []string) (vectors [][]float32, err error) {
+	for range texts {
+		if purpose == embedder.Query {
+			vectors = append(vectors, e.queries)
+		} else {
+			vectors = append(vectors, e.documents)
+		}
+	}
+	return vectors, nil
+}
+
+// TestNothingInCommon checks that a search returns no passage whose vector is orthogonal or opposite and that no word of the query
+// is in, though the list of the nearest vectors has them.
+func TestNothingInCommon(t *testing.T) {
+	t.Parallel()
+	for name, external := range map[string]vectorstore.Store{"in the database": nil, "external": chromem.New(chromem.Options{})} {
+		for angle, query := range map[string][]float32{"orthogonal": {0, 1}, "opposite": {-1, 0}} {
+			t.Run(name+", "+angle, func(t *testing.T) {
+				s := newTestStore(t, dbtest.NewSQLite(t), fixedEmbedder{newHashing(), []float32{1, 0}, query}, external, handbook()...)
+				for mode, want := range map[document.Mode][]string{document.Hybrid: {"warranty.md"}, document.Vector: {}} {
+					found := search(t, s.options(), document.Query{Text: "warranty", Mode: mode, Reader: document.Reader{All: true}})
+					if diff := cmp.Diff(want, documentsOf(found.Passages)); diff != "" || found.Degraded != "" {
+						t.Errorf("%s: %s %q", mode, diff, found.Degraded)
+					}
+					for _, p := range found.Passages {
+						if p.Score <= 0 || p.Scores.Text == nil || p.Scores.Vector != nil {
+							t.Errorf("%s: %s has the scores %+v", mode, p.Document, p.Scores)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// meteredQueries is an embedder whose usage is written when release is closed.
+type meteredQueries struct {
+	embedder.Embedder
+	release <-chan struct{}
+	written *atomic.Bool
+}
+
+func (e meteredQueries) Embed(ctx context.Context, payer agentsvc.Payer, purpose embedder.Purpose, texts []string) ([][]float32, error) {
+	vectors, err := e.Embedder.Embed(ctx, payer, purpose, texts)
+	write := func() {
+		<-e.release
+		e.written.Store(true)
+	}
+	if payer.Defer == nil {
+		write()
+	} else {
+		payer.Defer(write)
+	}
+	return vectors, err
+}
+
+// TestUsageIsWrittenBeforeTheAnswer checks that a search compares vectors while the usage of the embedder is being written, and
+// is answered when that is written, also if it fails.
+func TestUsageIsWrittenBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	s := newTestStore(t, dbtest.NewSQLite(t), newHashing(), nil, handbook()...)
+	for name, cancelled := range map[string]bool{"answered": false, "cancelled": true} {
+		release, written := make(chan struct{}), &atomic.Bool{}
+		ctx, cancel := context.WithCancel(t.Context())
+		o := s.options()
+		o.Embedder = meteredQueries{o.Embedder, release, written}
+		o.Hooks.OnPart = func(p retrieval.Part, _ time.Duration) {
+			if p != retrieval.PartVectors { // it has to come to this without the usage
+				return
+			}
+			if cancelled {
+				cancel()
+			}
+			close(release)
+		}
+		_, err := retrieval.NewSearcher(o).Search(ctx, scopeOf(ana), document.Query{Text: "warranty"})
+		if !written.Load() || (err != nil) != cancelled {
+			t.Errorf("%s: written %v, %v", name, written.Load(), err)
+		}
+		cancel()
 	}
 }
