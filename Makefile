@@ -98,9 +98,14 @@ vuln: ## look for known vulnerabilities, where their database can be reached
 		echo "ATTENTION: vuln.go.dev cannot be reached, so nobody looked for known vulnerabilities" >&2; exit 0; fi; \
 	go run golang.org/x/vuln/cmd/govulncheck@v$(GOVULNCHECK_VERSION) ./...
 
+.PHONY: package
+package: ## write static binaries, Debian packages, SBOMs and checksums to dist; ARCHS="amd64 arm64"
+	@.ci/needs dpkg-deb=dpkg
+	@deploy/package/build
+
 .PHONY: clean
-clean: ## remove bin
-	rm -rf bin
+clean: ## remove bin and dist
+	rm -rf bin dist
 
 # The linter of exactly this version: the machine's own where it has it, else built once.
 bin/golangci-lint-$(GOLANGCI_LINT_VERSION):
