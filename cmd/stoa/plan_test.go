@@ -105,7 +105,7 @@ var topFolders = []string{"cmd", "tenancy", "agentsvc", "authz", "billing", "rat
 var dependencyRules = map[string][]string{
 	"code.dny.dev/ssrf":                  {"agentsvc/egress"},
 	"github.com/a2aproject/a2a-go":       {"agentsvc/surface/a2a", "agentsvc/surface/a2agrpc", "cmd/stoa(test)"},
-	"github.com/a2aproject/a2a-go/v2":    {"agentsvc/surface/a2a", "agentsvc/surface/a2agrpc", "agentsvc/agent", "cmd/stoa(test)"},
+	"github.com/a2aproject/a2a-go/v2":    {"agentsvc/surface/a2a", "agentsvc/surface/a2agrpc", "agentsvc/agent", "cmd/stoa(test)", "cmd/stoa/faults(test)"},
 	"github.com/alecthomas/kong":         {"cmd/stoa"},
 	"github.com/anthropics/":             {"agentsvc/llm/anthropic"},
 	"github.com/bmatcuk/doublestar/v4":   {"*"},
@@ -154,7 +154,7 @@ var dependencyRules = map[string][]string{
 	"go.opentelemetry.io/otel/sdk":           {"cmd/stoa/server/metrics", "cmd/stoa/server/otlp", "*(test)"},
 	"go.opentelemetry.io/proto/otlp":         {"cmd/stoa(test)"},
 	"google.golang.org/genproto":             {"agentsvc/surface/a2agrpc"},
-	"google.golang.org/grpc":                 {"agentsvc/surface/a2agrpc", "agentsvc/vectorstore/remote", "agentsvc/vectorstore/qdrant(test)", "cmd/stoa(test)"},
+	"google.golang.org/grpc":                 {"agentsvc/surface/a2agrpc", "agentsvc/vectorstore/remote", "agentsvc/vectorstore/qdrant(test)", "cmd/stoa(test)", "cmd/stoa/faults(test)"},
 	"google.golang.org/protobuf":             {"agentsvc/surface/a2agrpc", "cmd/stoa(test)"},
 	"go.opentelemetry.io/otel/exporters":     {"cmd/stoa/server/metrics", "cmd/stoa/server/otlp"},
 	"go.uber.org/goleak":                     {"*(test)"},
