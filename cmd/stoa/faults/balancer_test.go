@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -64,7 +65,7 @@ var balancerKinds = map[string]balancerKind{
 		start: []string{"-e", "stderr", "-p", "DIR", "-c", "FILE", "-g", "daemon off;"},
 		replace: []string{
 			"listen 443 ", "listen 127.0.0.1:PORT ", "/etc/stoa/tls", "DIR/tls", "worker_processes auto;", "worker_processes 1;\npid DIR/pid;", "worker_rlimit_nofile 65536;\n", "",
-			"worker_connections 16384", "worker_connections 512",
+			"worker_connections 16384", "worker_connections 512", "keepalive_time 30s", "keepalive_time 2s",
 			"http {\n", "http {\n  access_log off;\n  client_body_temp_path DIR/body;\n  proxy_temp_path DIR/proxy;\n  fastcgi_temp_path DIR/fcgi;\n  uwsgi_temp_path DIR/uwsgi;\n  scgi_temp_path DIR/scgi;\n",
 		},
 		drain: drainNginx,
@@ -97,21 +98,25 @@ func drainNginx(t testing.TB, b *testedBalancer, host string, out bool) {
 	if err := os.WriteFile(b.file, changed, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	workers := func() string {
-		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", b.cmd.Process.Pid, b.cmd.Process.Pid))
-		return string(raw)
-	}
-	before := workers()
+	before := b.listWorkers()
 	if err := b.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	for range 500 {
-		if now := workers(); now != before && now != "" {
+	// The old workers end when their last request does.
+	for range 3000 {
+		now := b.listWorkers()
+		if len(now) > 0 && !slices.ContainsFunc(now, func(pid string) bool { return slices.Contains(before, pid) }) {
 			return
 		}
 		sleepContext(context.Background(), 10*time.Millisecond)
 	}
-	t.Fatal("nginx did not read its configuration again")
+	t.Fatal("nginx did not read its configuration again, or its old workers did not end")
+}
+
+// listWorkers returns the ids of the balancer's own processes.
+func (b *testedBalancer) listWorkers() []string {
+	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", b.cmd.Process.Pid, b.cmd.Process.Pid))
+	return strings.Fields(string(raw))
 }
 
 // startTestedBalancer starts a balancer with its configuration of deploy/balancer in front of the processes.
