@@ -85,6 +85,7 @@ func TestPackages(t *testing.T) {
 		// The default address of the maintainer is none.
 		run(t, "lintian", "--allow-root", "--fail-on", "error,warning", "--suppress-tags", "bogus-mail-host,bogus-mail-host-in-debian-changelog,root-in-contact", deb)
 	})
+	t.Run("image", func(t *testing.T) { checkImage(t, filepath.Join(dist, "image")) })
 	t.Run("install", func(t *testing.T) { checkInstallation(t, deb) })
 }
 
