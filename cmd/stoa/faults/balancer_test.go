@@ -223,11 +223,13 @@ func writeBalancerCertificate(t *testing.T, dir string) *x509.CertPool {
 	return pool
 }
 
-// newBalancerTransport returns a transport whose connections come from 127.0.0.2, another address than the balancer's.
+// otherAddress makes connections from 127.0.0.2, another address than the balancer's.
+var otherAddress = &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: 5 * time.Second}
+
+// newBalancerTransport returns a transport whose connections come from otherAddress.
 func newBalancerTransport(t *testing.T, pool *x509.CertPool) *http.Transport {
-	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: 5 * time.Second}
 	transport := &http.Transport{
-		DialContext: dialer.DialContext, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 100,
+		DialContext: otherAddress.DialContext, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 100,
 	}
 	t.Cleanup(transport.CloseIdleConnections)
 	return transport
@@ -344,10 +346,13 @@ func checkSocket(c *cluster, front *client, pool *x509.CertPool) {
 // checkGRPC sends a message over gRPC.
 func checkGRPC(c *cluster, addr string, pool *x509.CertPool) {
 	c.Helper()
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12})))
+	dial := func(ctx context.Context, addr string) (net.Conn, error) {
+		return otherAddress.DialContext(ctx, "tcp", addr)
+	}
+	conn, err := grpc.NewClient(addr, grpc.WithContextDialer(dial), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12})))
 	c.requireNoError(err)
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(c.Context(), "authorization", "Bearer "+c.token), 20*time.Second)
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(c.Context(), "authorization", "Bearer "+c.token, "x-forwarded-for", "203.0.113.9"), 20*time.Second)
 	defer cancel()
 	request := &pb10.SendMessageRequest{Tenant: "assistant", Message: &pb10.Message{
 		MessageId: "grpc-1", Role: pb10.Role_ROLE_USER, Parts: []*pb10.Part{{Content: &pb10.Part_Text{Text: "hello grpc"}}},
@@ -357,6 +362,7 @@ func checkGRPC(c *cluster, addr string, pool *x509.CertPool) {
 	if !strings.Contains(answer.String(), "hello grpc") {
 		c.Errorf("the answer over gRPC is %v", answer)
 	}
+	requireLoggedClient(c, `"route":"/lf.a2a.v1.A2AService/SendMessage"`)
 }
 
 // checkLargeBodies sends a message as large as Stoa permits, and a larger one, which Stoa itself must refuse.
@@ -381,11 +387,17 @@ func checkClientAddress(c *cluster, front *client) {
 	if answer.status != http.StatusOK || id == "" {
 		c.Fatalf("a list of tasks is answered %d with the id %q", answer.status, id)
 	}
+	requireLoggedClient(c, id)
+}
+
+// requireLoggedClient requires that the request whose line in the log has a text has the address otherAddress.
+func requireLoggedClient(c *cluster, text string) {
+	c.Helper()
 	var line string
 	c.waitWithin(5*time.Second, "the request is logged", func() bool {
 		for _, n := range c.nodes {
 			for one := range strings.Lines(n.Output()) {
-				if strings.Contains(one, id) && strings.Contains(one, `"msg":"request"`) {
+				if strings.Contains(one, text) && strings.Contains(one, `"msg":"request"`) {
 					line = one
 					return true
 				}
