@@ -291,9 +291,12 @@ func checkServer(t *testing.T, d *appsv1.Deployment) {
 	t.Helper()
 	pod := d.Spec.Template.Spec
 	c := pod.Containers[0]
-	for name, probe := range map[string]*corev1.Probe{"/health": c.LivenessProbe, "/health ": c.StartupProbe, "/ready": c.ReadinessProbe} {
-		if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Path != strings.TrimSpace(name) || probe.HTTPGet.Port.StrVal != "http" {
-			t.Errorf("%s: the probe of %s is %+v", d.Name, name, probe)
+	for _, tt := range []struct {
+		path  string
+		probe *corev1.Probe
+	}{{"/health", c.StartupProbe}, {"/health", c.LivenessProbe}, {"/ready", c.ReadinessProbe}} {
+		if tt.probe == nil || tt.probe.HTTPGet == nil || tt.probe.HTTPGet.Path != tt.path || tt.probe.HTTPGet.Port.StrVal != "http" {
+			t.Errorf("%s: the probe of %s is %+v", d.Name, tt.path, tt.probe)
 		}
 	}
 	if r := c.ReadinessProbe; r.PeriodSeconds != 1 || r.FailureThreshold != 1 {

@@ -132,7 +132,7 @@ func checkModules(t *testing.T, file string) {
 	}
 	for _, module := range []string{"github.com/jackc/pgx/v5", "github.com/alecthomas/kong", "modernc.org/sqlite"} {
 		m := regexp.MustCompile(regexp.QuoteMeta(module) + ` (\S+)`).FindSubmatch(mod)
-		if m == nil || versions[module] != string(m[1]) {
+		if len(m) != 2 || versions[module] != string(m[1]) {
 			t.Errorf("the list of modules has %s %q, want that of go.mod", module, versions[module])
 		}
 	}

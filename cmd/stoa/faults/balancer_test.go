@@ -151,7 +151,7 @@ func startTestedBalancer(t *testing.T, kind balancerKind, httpPort, grpcPort str
 		if !strings.Contains(text, kind.replace[i]) {
 			t.Fatalf("%s has no %q", kind.file, kind.replace[i])
 		}
-		text = strings.Replace(text, kind.replace[i], kind.replace[i+1], -1)
+		text = strings.ReplaceAll(text, kind.replace[i], kind.replace[i+1])
 	}
 	values := strings.NewReplacer("HTTPPORT", httpPort, "PORT", port, "DIR", dir)
 	b.file = filepath.Join(dir, kind.file)
