@@ -114,8 +114,11 @@ var (
 	ErrAwaitingBudget = NewError(CodeState, "the task waits until its budget has room again, and goes on by itself")
 	// ErrNoOpenDecision reports that no such approval is open, or that it was decided before.
 	ErrNoOpenDecision = NewError(CodeState, "no such decision is open: it was made before, or nothing waits for one")
-	// ErrLeaseLost reports that the caller's view of the task is outdated: another writer has changed it, or another
-	// worker has the lease. A worker that receives it must stop and write nothing more.
+	// ErrTaskChanged reports that another writer changed the task after the caller read it. Nothing was written: the
+	// caller reads the task again and decides anew.
+	ErrTaskChanged = NewError(CodeState, "the task has changed meanwhile: read it and try again")
+	// ErrLeaseLost reports to a worker that a run is not its own any more: another worker has the lease, the task was
+	// cancelled, or it does not wait for the run. The worker must stop and write nothing more.
 	ErrLeaseLost = NewError(CodeState, "the lease on the task is lost")
 	// ErrKeyReused reports that an idempotency key was used for a different request.
 	ErrKeyReused = NewError(CodeReused, "this key was used for another request")

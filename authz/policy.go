@@ -52,7 +52,9 @@ type Policy struct {
 	app db.ID
 	// rolesVersion is the [tenancy.RoleSet.RolesVersion] that the policy was made of.
 	rolesVersion int64
-	enforcer     *casbin.Enforcer
+	// ownRoles has the rules of the app's own roles; nil where it has none. Those of the built-in roles are in
+	// [builtInEnforcer], which all policies share.
+	ownRoles *casbin.Enforcer
 	// agentsByRole maps every existing role to the agents that its scopes name.
 	agentsByRole map[string][]string
 	// namedAgents are the agents that any role names.
@@ -68,25 +70,48 @@ type authorizationQuery struct {
 	action Scope
 }
 
+// newEnforcer returns an enforcer with rules. It holds about 8 KiB, even with few of them.
+func newEnforcer(rules [][]string) (*casbin.Enforcer, error) {
+	e, err := casbin.NewEnforcer(policyModel.Copy())
+	if err != nil {
+		return nil, err
+	}
+	_, err = e.AddPolicies(rules)
+	return e, err
+}
+
+// builtInEnforcer has the rules of the built-in roles. They are the same in every app, so that one copy serves all of
+// them: it made up most of a policy's memory. Their app is builtInApp.
+var builtInEnforcer = func() *casbin.Enforcer {
+	var rules [][]string
+	for _, role := range BuiltInRoles() {
+		for _, s := range role.Scopes {
+			rules = append(rules, []string{builtInApp, role.Name, anyObject, string(s)})
+		}
+	}
+	e, err := newEnforcer(rules)
+	if err != nil {
+		panic(err)
+	}
+	return e
+}()
+
+// builtInApp stands for the app in the rules of the built-in roles. It is not the id of an app.
+const builtInApp = "*"
+
 // NewPolicy returns the policy of app with the built-in roles and its own. An own role that is not valid, or has the
 // name of a built-in one, is ignored: it must not make the app unusable.
 func NewPolicy(app db.ID, appOwned ...tenancy.Role) (*Policy, error) {
-	e, err := casbin.NewEnforcer(policyModel.Copy())
-	if err != nil {
-		return nil, fmt.Errorf("make the policy of app %s: %w", app, err)
-	}
-	p := &Policy{app: app, enforcer: e, agentsByRole: map[string][]string{}, namedAgents: map[string]bool{}}
+	p := &Policy{app: app, agentsByRole: map[string][]string{}, namedAgents: map[string]bool{}}
 	p.cachedResults.Store(&map[authorizationQuery]bool{})
-	var table [][]string
-	for _, role := range BuiltInRoles() {
-		p.agentsByRole[role.Name] = nil
-		for _, s := range role.Scopes {
-			table = append(table, []string{string(app), role.Name, anyObject, string(s)})
-		}
+	for _, name := range BuiltInRoleNames() {
+		p.agentsByRole[name] = nil
 	}
+	var rules [][]string
 	for _, role := range appOwned {
 		// A role of an older version may not be valid any more, or have a name that has become built in.
-		if role, err = CheckRole(role); err != nil || IsBuiltInRole(role.Name) {
+		role, err := CheckRole(role)
+		if err != nil || IsBuiltInRole(role.Name) {
 			continue
 		}
 		p.agentsByRole[role.Name] = nil
@@ -96,11 +121,15 @@ func NewPolicy(app db.ID, appOwned ...tenancy.Role) (*Policy, error) {
 				p.agentsByRole[role.Name] = append(p.agentsByRole[role.Name], object)
 				p.namedAgents[object] = true
 			}
-			table = append(table, []string{string(app), role.Name, object, string(action)})
+			rules = append(rules, []string{string(app), role.Name, object, string(action)})
 		}
 	}
-	if _, err := e.AddPolicies(table); err != nil {
-		return nil, fmt.Errorf("fill the policy of app %s: %w", app, err)
+	if len(rules) == 0 {
+		return p, nil
+	}
+	var err error
+	if p.ownRoles, err = newEnforcer(rules); err != nil {
+		return nil, fmt.Errorf("make the policy of app %s: %w", app, err)
 	}
 	return p, nil
 }
@@ -230,7 +259,14 @@ func (po *Policy) isAllowed(a authorizationQuery) (bool, error) {
 
 // enforceQuery lets casbin decide and returns the rule that allows the query.
 func (po *Policy) enforceQuery(a authorizationQuery) (ok bool, line []string, err error) {
-	ok, line, err = po.enforcer.EnforceEx(string(po.app), a.role, a.object, string(a.action))
+	enforcer, app := po.ownRoles, string(po.app)
+	if IsBuiltInRole(a.role) {
+		enforcer, app = builtInEnforcer, builtInApp
+	}
+	if enforcer == nil {
+		return false, nil, nil // no such role
+	}
+	ok, line, err = enforcer.EnforceEx(app, a.role, a.object, string(a.action))
 	if err != nil {
 		return false, nil, fmt.Errorf("decide whether role %s has scope %s: %w", a.role, a.action, err)
 	}
@@ -304,16 +340,21 @@ func (po *Policy) ExplainAuthorization(p Principal, scope Scope, agent string) (
 	return x, nil
 }
 
-// listGrantingRules returns the rules that give scope on object.
+// listGrantingRules returns the rules that give scope on object, those of built-in roles first.
 func (po *Policy) listGrantingRules(scope Scope, object string) ([]Rule, error) {
-	lines, err := po.enforcer.GetFilteredPolicy(3, string(scope))
-	if err != nil {
-		return nil, fmt.Errorf("list who has scope %s: %w", scope, err)
-	}
 	var found []Rule
-	for _, line := range lines {
-		if line[2] == anyObject || line[2] == object {
-			found = append(found, Rule{line[1], scope, line[2]})
+	for _, e := range []*casbin.Enforcer{builtInEnforcer, po.ownRoles} {
+		if e == nil {
+			continue
+		}
+		lines, err := e.GetFilteredPolicy(3, string(scope))
+		if err != nil {
+			return nil, fmt.Errorf("list who has scope %s: %w", scope, err)
+		}
+		for _, line := range lines {
+			if line[2] == anyObject || line[2] == object {
+				found = append(found, Rule{line[1], scope, line[2]})
+			}
 		}
 	}
 	return found, nil

@@ -21,7 +21,7 @@ func TestRunPrintsEveryFigure(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := out.String()
-	for _, id := range []string{"START", "P1", "P2", "P3", "P4", "P5", "P7", "P9", "QUEUE", "PICKUP", "P10", "P11", "P12", "READS", "FIRST", "SQLITE", "DOCS"} {
+	for _, id := range []string{"START", "P1", "P2", "P3", "P4", "P5", "P7", "P9", "QUEUE", "PICKUP", "P10", "P11", "P12", "READS", "FIRST", "SQLITE", "DOCS", "SCALE"} {
 		if !strings.Contains(got, "\n| "+id+" | ") {
 			t.Errorf("no row for %s", id)
 		}

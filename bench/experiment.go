@@ -34,6 +34,7 @@ var experiments = []experiment{
 	{[]string{"READS"}, "list, get and card against a handler that does nothing", reads},
 	{[]string{"FIRST"}, "how soon a stream sends its first event, over each transport", firstEvents},
 	{[]string{"P12"}, "the role check with many tenants against with few", roles},
+	{[]string{"SCALE"}, "two and three processes against what a model predicts from one, and the model's figures of a fleet", scale},
 	{[]string{"DOCS"}, "documents: how fast they are indexed, searches against the bare query in the database, memory, recall", docs},
 }
 

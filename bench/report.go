@@ -26,6 +26,12 @@ func atMost(id, what string, goal float64, got series) row {
 	return row{id: id, what: what, goal: "≤ " + number(goal), figure: got.String(), met: pick(len(got) > 0 && got.median() <= goal, yes, no)}
 }
 
+// within is a row whose figure must lie between two goals.
+func within(id, what string, least, most float64, got series) row {
+	met := len(got) > 0 && got.median() >= least && got.median() <= most
+	return row{id: id, what: what, goal: number(least) + " to " + number(most), figure: got.String(), met: pick(met, yes, no)}
+}
+
 // plain is a row without a goal.
 func plain(id, what, figure string) row {
 	return row{id: id, what: what, goal: "-", figure: figure, met: "-"}

@@ -18,7 +18,7 @@ func TestArchiveUsage(t *testing.T) {
 		s := openBilling(t, d)
 		budgettest.AddBudget(t, s.Budgets, tenancy.App{}, budgettest.CallBudget(9))
 		a, m := s.Budgets.NewGate(budgettest.Acme.ID, ""), s.Usage.NewMeter(budgettest.Acme.ID, "")
-		reserve := func() (*budget.Reservation, budget.Request) {
+		reserve := func() (*budget.CostReservation, budget.Request) {
 			t.Helper()
 			x := budgettest.NewRequest()
 			r, err := a.ReserveBudget(t.Context(), x)

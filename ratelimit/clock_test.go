@@ -33,7 +33,7 @@ func TestReservationAcrossClocks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := l.SettleTokens(t.Context(), Caller{}, 30, ParseReservation(g.Reservation.EncodeText())); err != nil {
+		if err := l.SettleTokens(t.Context(), Caller{}, 30, ParseTokenReservation(g.Reservation.EncodeText())); err != nil {
 			t.Fatal(err)
 		}
 		g, err = l.ReserveCall(t.Context(), Caller{}, 0)

@@ -56,7 +56,7 @@ func New(tenant db.ID, sets ...RuleSet) *Limiter {
 // CountedCall is the result of [Limiter.ReserveCall]: the state of the rules, and what was reserved.
 type CountedCall struct {
 	States      []State
-	Reservation Reservation
+	Reservation TokenReservation
 }
 
 // ReserveCall counts a call and reserves tokens for it. A rule reserves at most its limit, so that any single call fits
@@ -98,7 +98,7 @@ func (l *Limiter) ReserveCall(ctx context.Context, caller Caller, tokens int64) 
 		g.States = append(g.States, m.ruleStates(out)...)
 		times[i] = out.now
 		if tokens > 0 {
-			g.Reservation = Reservation{Tokens: tokens, At: out.now}
+			g.Reservation = TokenReservation{Tokens: tokens, At: out.now}
 		}
 	}
 	if tokens > 0 && len(times) > 1 && len(applied) > 0 {
@@ -140,7 +140,7 @@ const undoTimeout = time.Second
 // SettleTokens counts the tokens that a turn used and gives back the reservation r, in one step for each backend. A
 // reservation is given back only in the windows in which it was made; in later ones it does not exist. It never
 // refuses, because the tokens are used already. caller must be the one that was counted.
-func (l *Limiter) SettleTokens(ctx context.Context, caller Caller, used int64, r Reservation) error {
+func (l *Limiter) SettleTokens(ctx context.Context, caller Caller, used int64, r TokenReservation) error {
 	if l == nil || !l.countsTokens || used == 0 && r.Tokens == 0 {
 		return nil
 	}

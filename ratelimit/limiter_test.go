@@ -86,7 +86,7 @@ func newCaller(subject, session string) ratelimit.Caller {
 }
 
 // reserveCall returns what is left of each rule, and whether the call was counted.
-func reserveCall(t *testing.T, l *ratelimit.Limiter, caller ratelimit.Caller, n int64) (left map[string]int64, ok bool, r ratelimit.Reservation) {
+func reserveCall(t *testing.T, l *ratelimit.Limiter, caller ratelimit.Caller, n int64) (left map[string]int64, ok bool, r ratelimit.TokenReservation) {
 	t.Helper()
 	g, err := l.ReserveCall(t.Context(), caller, n)
 	if err != nil && !errors.Is(err, agentsvc.CodeExhausted) {
@@ -207,19 +207,19 @@ func TestSettleTokens(t *testing.T) {
 			return seen["user-token-month"] + 1
 		}
 		_, _, r := reserveCall(t, l, callerAna(""), 100)
-		if r = ratelimit.ParseReservation(r.EncodeText()); left() != 900 {
+		if r = ratelimit.ParseTokenReservation(r.EncodeText()); left() != 900 {
 			t.Fatalf("%d are left after 100 were reserved", left())
 		}
 		for i, step := range []struct {
 			used    int64
-			reserve ratelimit.Reservation
+			reserve ratelimit.TokenReservation
 			left    int64
 		}{
 			{250, r, 750},
-			{50, ratelimit.Reservation{}, 700},
-			{0, ratelimit.Reservation{Tokens: 100, At: r.At.AddDate(0, -1, 0)}, 700}, // its month has ended
-			{0, ratelimit.Reservation{Tokens: 5000, At: r.At}, 1000},                 // a count is never negative
-			{999, ratelimit.Reservation{}, 1},
+			{50, ratelimit.TokenReservation{}, 700},
+			{0, ratelimit.TokenReservation{Tokens: 100, At: r.At.AddDate(0, -1, 0)}, 700}, // its month has ended
+			{0, ratelimit.TokenReservation{Tokens: 5000, At: r.At}, 1000},                 // a count is never negative
+			{999, ratelimit.TokenReservation{}, 1},
 		} {
 			if err := l.SettleTokens(t.Context(), callerAna(""), step.used, step.reserve); err != nil {
 				t.Fatal(err)
@@ -228,7 +228,7 @@ func TestSettleTokens(t *testing.T) {
 				t.Errorf("step %d: %d are left, want %d", i, n, step.left)
 			}
 		}
-		if err := l.SettleTokens(t.Context(), callerAna(""), 9000, ratelimit.Reservation{}); err != nil {
+		if err := l.SettleTokens(t.Context(), callerAna(""), 9000, ratelimit.TokenReservation{}); err != nil {
 			t.Fatal(err)
 		}
 		if seen, ok, _ := reserveCall(t, l, callerAna(""), 1); ok || seen["user-token-month"] != 0 {
@@ -250,7 +250,7 @@ func TestRulesReserveByThemselves(t *testing.T) {
 		}})
 		otherCaller := callerAna("")
 		otherCaller.Agent = "other"
-		var reservations []ratelimit.Reservation
+		var reservations []ratelimit.TokenReservation
 		for i, step := range []struct {
 			who    ratelimit.Caller
 			tokens int64
@@ -267,10 +267,10 @@ func TestRulesReserveByThemselves(t *testing.T) {
 				t.Errorf("step %d: let in: %v, want %v; left (-want +got):\n%s", i, ok, step.ok, diff)
 			}
 			if ok {
-				reservations = append(reservations, ratelimit.ParseReservation(r.EncodeText()))
+				reservations = append(reservations, ratelimit.ParseTokenReservation(r.EncodeText()))
 			}
 		}
-		settleTokens := func(caller ratelimit.Caller, used int64, r ratelimit.Reservation) {
+		settleTokens := func(caller ratelimit.Caller, used int64, r ratelimit.TokenReservation) {
 			t.Helper()
 			if err := l.SettleTokens(t.Context(), caller, used, r); err != nil {
 				t.Fatal(err)
@@ -343,7 +343,7 @@ func TestIsolation(t *testing.T) {
 		for range 5 {
 			reserveCall(t, bob, callerAna("s"), 9)
 		}
-		if err := bob.SettleTokens(t.Context(), callerAna("s"), -50, ratelimit.Reservation{}); err != nil {
+		if err := bob.SettleTokens(t.Context(), callerAna("s"), -50, ratelimit.TokenReservation{}); err != nil {
 			t.Fatal(err)
 		}
 		after, ok, _ := reserveCall(t, alice, callerAna("s"), 3)
@@ -392,7 +392,7 @@ func TestWindowsPass(t *testing.T) {
 			tokenRule(ratelimit.PerUser, ratelimit.Minute, 10),
 		}})
 		const minute, week, month = "user-count-minute", "user-count-week", "user-count-month"
-		var reserved ratelimit.Reservation
+		var reserved ratelimit.TokenReservation
 		for i, step := range []struct {
 			wait time.Duration
 			ok   bool

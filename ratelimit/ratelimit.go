@@ -5,7 +5,7 @@
 // month, for a session, a user, an API key, an agent or the whole app. A call passes through it in two steps:
 //
 //   - [Limiter.ReserveCall] counts the call under all rules or under none, and reserves tokens. It is called when a
-//     request is admitted. Its [Reservation] is stored with the run.
+//     request is admitted. Its [TokenReservation] is stored with the run.
 //   - [Limiter.SettleTokens] counts the tokens that were used and gives the reserved ones back. It is called when the
 //     turn has ended, maybe by another process.
 //

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Reservation is the number of tokens that a call reserves until its usage is known. It is stored with the run, in the
+// TokenReservation is the number of tokens that a call reserves until its usage is known. It is stored with the run, in the
 // column reserved, so that any process can settle it. The zero value reserves nothing.
-type Reservation struct {
+type TokenReservation struct {
 	// Tokens is the estimate; each rule reserves at most its limit of it.
 	Tokens int64
 	// At is the time of the reservation by the backend's clock, which determines the windows it belongs to.
@@ -17,15 +17,15 @@ type Reservation struct {
 	Times []time.Time
 }
 
-// encodedReservation is the JSON form of a stored Reservation.
+// encodedReservation is the JSON form of a stored TokenReservation.
 type encodedReservation struct {
 	Tokens int64   `json:"tokens"`
 	At     int64   `json:"at"` // microseconds since 1970, as in Times
 	Times  []int64 `json:"times,omitempty"`
 }
 
-// EncodeText returns the text that [ParseReservation] parses, "" for the zero value.
-func (r Reservation) EncodeText() string {
+// EncodeText returns the text that [ParseTokenReservation] parses, "" for the zero value.
+func (r TokenReservation) EncodeText() string {
 	if r.Tokens == 0 {
 		return ""
 	}
@@ -37,14 +37,14 @@ func (r Reservation) EncodeText() string {
 	return string(raw)
 }
 
-// ParseReservation parses a stored reservation. An unreadable one counts as none: what it reserved ends with its
+// ParseTokenReservation parses a stored reservation. An unreadable one counts as none: what it reserved ends with its
 // window.
-func ParseReservation(note string) Reservation {
+func ParseTokenReservation(note string) TokenReservation {
 	var n encodedReservation
 	if note == "" || json.Unmarshal([]byte(note), &n) != nil || n.Tokens <= 0 {
-		return Reservation{}
+		return TokenReservation{}
 	}
-	r := Reservation{Tokens: n.Tokens, At: time.UnixMicro(n.At).UTC()}
+	r := TokenReservation{Tokens: n.Tokens, At: time.UnixMicro(n.At).UTC()}
 	for _, t := range n.Times {
 		r.Times = append(r.Times, time.UnixMicro(t).UTC())
 	}
@@ -53,7 +53,7 @@ func ParseReservation(note string) Reservation {
 
 // timeAt returns the time of the reservation by the clock of the i-th of n backends. If the configuration has another
 // number of backends since, it is At.
-func (r Reservation) timeAt(i, n int) time.Time {
+func (r TokenReservation) timeAt(i, n int) time.Time {
 	if len(r.Times) == n {
 		return r.Times[i]
 	}

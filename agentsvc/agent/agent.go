@@ -53,7 +53,7 @@ type Invocation struct {
 	// RunScope is the run that the turn is executed by. All calls of the turn get it.
 	agentsvc.RunScope
 	// Memory reserves the memory of the run; nil: no bound.
-	Memory *capacity.Reservation
+	Memory *capacity.MemoryReservation
 	// Task and Turn (1 for the task's first) identify the turn. Identifiers of model calls and of effects derive from
 	// them.
 	Task agentsvc.TaskID

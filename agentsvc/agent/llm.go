@@ -94,7 +94,7 @@ type llmRun struct {
 	// answerMemory reserves the memory of the answer that is being received, from the app's part of the process's pool.
 	// It is released when the message has been recorded: from then on the runner's reservation counts it. Nil (no
 	// bound) where the invocation has no reservation.
-	answerMemory *capacity.Reservation
+	answerMemory *capacity.MemoryReservation
 }
 
 // answerMemoryFactor is the number of reserved bytes for each byte of an answer. An answer exists several times while

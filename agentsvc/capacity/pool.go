@@ -1,10 +1,10 @@
 // Package capacity bounds how many bytes of answers, tasks and conversations are in memory at the same time. A [Pool]
-// is an amount of bytes that the apps of a process share. A [Reservation] is what one piece of work (a request or a
+// is an amount of bytes that the apps of a process share. A [MemoryReservation] is what one piece of work (a request or a
 // run) has taken from it.
 //
-// The entry point of a request or a run makes a Reservation, passes it to what builds or reads many bytes, and releases
-// it at the end ([Reservation.ReleaseBytes]). A function with a Reservation as its parameter or option calls
-// [Reservation.ReserveBytes] or [Reservation.ReserveTotal] first, and stops if that returns an error. The numbers are
+// The entry point of a request or a run makes a MemoryReservation, passes it to what builds or reads many bytes, and releases
+// it at the end ([MemoryReservation.ReleaseBytes]). A function with a MemoryReservation as its parameter or option calls
+// [MemoryReservation.ReserveBytes] or [MemoryReservation.ReserveTotal] first, and stops if that returns an error. The numbers are
 // estimates of the caller, not measured memory.
 //
 // The pool is fair between apps: see [Pool]. It does not bound the number of requests; that is what limits do.

@@ -21,7 +21,7 @@ func TestShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reserved int64
 		p := capacity.NewPool(64*mib, func(n int64) { reserved = n })
-		add := func(app db.ID, n int64) (h *capacity.Reservation, waited time.Duration, err error) {
+		add := func(app db.ID, n int64) (h *capacity.MemoryReservation, waited time.Duration, err error) {
 			began := time.Now()
 			h = p.NewReservation(app, 1)
 			err = h.ReserveBytes(t.Context(), n)
@@ -51,7 +51,7 @@ func TestShares(t *testing.T) {
 		if err := p.NewReservation("acme", 1).ReserveBytes(gone, 8*mib); !errors.Is(err, context.Canceled) {
 			t.Errorf("the caller is gone: %v", err)
 		}
-		for _, h := range []*capacity.Reservation{first, second, second, globex} { // releasing again has no effect
+		for _, h := range []*capacity.MemoryReservation{first, second, second, globex} { // releasing again has no effect
 			h.ReleaseBytes()
 		}
 		if reserved != 0 {
@@ -109,8 +109,8 @@ func TestReservation(t *testing.T) {
 	if err := errors.Join(h.ReserveTotal(t.Context(), mib), h.ReserveTotal(t.Context(), mib/2)); err != nil || reserved != 2*mib {
 		t.Errorf("reaching a MiB twice takes %d (%v)", reserved, err)
 	}
-	var none *capacity.Reservation
-	if err := errors.Join(none.ReserveBytes(t.Context(), 1<<40), none.NewPart(1).ReserveBytes(t.Context(), 1<<40), new(capacity.Reservation).ReserveBytes(t.Context(), 1<<40)); err != nil {
+	var none *capacity.MemoryReservation
+	if err := errors.Join(none.ReserveBytes(t.Context(), 1<<40), none.NewPart(1).ReserveBytes(t.Context(), 1<<40), new(capacity.MemoryReservation).ReserveBytes(t.Context(), 1<<40)); err != nil {
 		t.Errorf("without a pool: %v", err)
 	}
 }

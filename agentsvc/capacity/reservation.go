@@ -16,9 +16,9 @@ const (
 	minGrowth = 256 << 10
 )
 
-// Reservation is the memory of one piece of work. It takes bytes from the pool as the work grows, until ReleaseBytes.
+// MemoryReservation is the memory of one piece of work. It takes bytes from the pool as the work grows, until ReleaseBytes.
 // Nil and the zero value have no bound. It is safe for concurrent use.
-type Reservation struct {
+type MemoryReservation struct {
 	// pool, app and factor are set by InitReservation, then read-only.
 	pool *Pool
 	app  db.ID
@@ -36,21 +36,21 @@ type Reservation struct {
 }
 
 // NewReservation returns an empty reservation of an app. Each byte added to it counts as factor bytes of the pool.
-func (p *Pool) NewReservation(app db.ID, factor int64) *Reservation {
-	h := &Reservation{}
+func (p *Pool) NewReservation(app db.ID, factor int64) *MemoryReservation {
+	h := &MemoryReservation{}
 	h.InitReservation(p, app, factor)
 	return h
 }
 
-// InitReservation initialises h, a zero Reservation that is a field of another value, like [Pool.NewReservation]. It
+// InitReservation initializes r, a zero MemoryReservation that is a field of another value, like [Pool.NewReservation]. It
 // saves an allocation for each request.
-func (r *Reservation) InitReservation(p *Pool, app db.ID, factor int64) {
+func (r *MemoryReservation) InitReservation(p *Pool, app db.ID, factor int64) {
 	r.pool, r.app, r.factor = p, app, factor
 }
 
 // NewPart returns an empty reservation of the same pool and app, for a part of the work that is released before the
-// rest. It returns nil, which has no bound, if h has none. The part is independent: releasing h does not release it.
-func (r *Reservation) NewPart(factor int64) *Reservation {
+// rest. It returns nil, which has no bound, if r has none. The part is independent: releasing r does not release it.
+func (r *MemoryReservation) NewPart(factor int64) *MemoryReservation {
 	if r == nil || r.pool == nil {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (r *Reservation) NewPart(factor int64) *Reservation {
 // ReserveBytes adds n bytes to what the work has in memory, and waits for the pool if necessary. It returns [ErrFull],
 // an error with [agentsvc.CodeTooLarge] or the cause of ctx's end; then the bytes are not added, and the caller must
 // stop the work.
-func (r *Reservation) ReserveBytes(ctx context.Context, n int64) error {
+func (r *MemoryReservation) ReserveBytes(ctx context.Context, n int64) error {
 	if r == nil || r.pool == nil || n <= 0 {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (r *Reservation) ReserveBytes(ctx context.Context, n int64) error {
 
 // ReserveTotal raises the work's bytes to n if it has fewer, and does nothing otherwise. It waits and fails like
 // ReserveBytes. It is for a size that is known again and again, such as that of a buffer.
-func (r *Reservation) ReserveTotal(ctx context.Context, n int64) error {
+func (r *MemoryReservation) ReserveTotal(ctx context.Context, n int64) error {
 	if r == nil || r.pool == nil || n <= FreeBytes {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (r *Reservation) ReserveTotal(ctx context.Context, n int64) error {
 
 // raiseTotal sets the work's bytes to total and takes what is missing from the pool. On an error nothing changes. The
 // caller holds r.mu.
-func (r *Reservation) raiseTotal(ctx context.Context, total int64) error {
+func (r *MemoryReservation) raiseTotal(ctx context.Context, total int64) error {
 	if total > FreeBytes {
 		if missing := total*r.factor - r.reservedBytes; missing > 0 {
 			// At most 1/64 of the pool, else two growing reservations would use up a small pool.
@@ -99,7 +99,7 @@ func (r *Reservation) raiseTotal(ctx context.Context, total int64) error {
 
 // ReleaseBytes returns everything to the pool. The reservation is then empty and may be used again; releasing it twice
 // is harmless.
-func (r *Reservation) ReleaseBytes() {
+func (r *MemoryReservation) ReleaseBytes() {
 	if r == nil || r.pool == nil {
 		return
 	}

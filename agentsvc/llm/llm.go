@@ -36,7 +36,7 @@ type Request struct {
 	// RunScope is the run that the call is made for, and pays for it.
 	agentsvc.RunScope
 	// Memory reserves the memory of the answer while it is received; nil: no bound.
-	Memory       *capacity.Reservation
+	Memory       *capacity.MemoryReservation
 	System       string
 	Conversation []agentsvc.Entry
 	Tools        []agentsvc.ToolSpec

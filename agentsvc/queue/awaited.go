@@ -52,9 +52,9 @@ func newClaimSignal() *claimSignal { return &claimSignal{c: make(chan struct{}, 
 // signal makes the claim loop read the queue now.
 func (s *claimSignal) signal() { signalChannel(s.c) }
 
-// runAccepted is signal for a run that became pending by this process: where no worker is free here, the claim loop
+// signalAccepted is signal for a run that became pending by this process: where no worker is free here, the claim loop
 // signals the other processes.
-func (s *claimSignal) runAccepted() {
+func (s *claimSignal) signalAccepted() {
 	s.accepted.Store(true)
 	s.signal()
 }

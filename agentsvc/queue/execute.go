@@ -105,7 +105,7 @@ func (e *executor) startClaimed(run store.Run, kind slotKind) {
 func (e *executor) startRun(run store.Run, kind slotKind) {
 	ctx, at, w := e.newActiveRun(run, kind)
 	e.active.add(at, w)
-	e.launchRun(ctx, run, at, w)
+	e.spawnAttempt(ctx, run, at, w)
 }
 
 // startAccepted executes a run in the slot of acquireLiveSlot that it was written with. It reports false if the lease
@@ -116,7 +116,7 @@ func (e *executor) startAccepted(run store.Run) bool {
 		w.cancel(nil)
 		return false
 	}
-	e.launchRun(ctx, run, at, w)
+	e.spawnAttempt(ctx, run, at, w)
 	return true
 }
 
@@ -126,23 +126,24 @@ func (e *executor) newActiveRun(run store.Run, kind slotKind) (context.Context, 
 	return ctx, taskKey{run.Tenant, run.Task}, &activeRun{turn: run.Turn, attempts: run.Attempts, cancel: cancel, slot: kind}
 }
 
-// launchRun executes a run that is registered as w on a goroutine.
-func (e *executor) launchRun(ctx context.Context, run store.Run, at taskKey, w *activeRun) {
+// spawnAttempt executes a run that is registered as w on a goroutine, by attemptRun.
+func (e *executor) spawnAttempt(ctx context.Context, run store.Run, at taskKey, w *activeRun) {
 	e.goroutines.runFunc(func() {
 		defer e.endWork()
 		defer func() {
 			w.cancel(nil)
 			e.signalFreeSlot(e.slots.releaseRun(run.Tenant, w) == liveSlot)
 		}()
-		e.executeRun(ctx, run, at, w)
+		e.attemptRun(ctx, run, at, w)
 	})
 }
 
-// executeRun executes a run that is registered as w and decides what becomes of one without a recorded end. After
+// attemptRun executes a run that is registered as w, by callHandler, and decides what becomes of one without a recorded
+// end: unfinishedRuns returns it to the queue or gives it up. After
 // [agentsvc.ErrLeaseLost] the run belongs to another process, and after [ErrStopping] Drain returns it: nothing is
 // left to do.
-func (e *executor) executeRun(ctx context.Context, run store.Run, at taskKey, w *activeRun) {
-	err := e.attemptRun(ctx, run)
+func (e *executor) attemptRun(ctx context.Context, run store.Run, at taskKey, w *activeRun) {
+	err := e.callHandler(ctx, run)
 	e.active.remove(at, w)
 	if err == nil || errors.Is(err, agentsvc.ErrLeaseLost) || errors.Is(context.Cause(ctx), ErrStopping) {
 		return
@@ -150,9 +151,9 @@ func (e *executor) executeRun(ctx context.Context, run store.Run, at taskKey, w 
 	e.unfinished.addFailed(run, err)
 }
 
-// attemptRun calls the handler, unless the run's attempts are used up: that happens when its workers died, since
+// callHandler calls the handler, unless the run's attempts are used up: that happens when its workers died, since
 // every attempt that ended by itself would have been given up at its end.
-func (e *executor) attemptRun(ctx context.Context, run store.Run) error {
+func (e *executor) callHandler(ctx context.Context, run store.Run) error {
 	if e.options.GiveUp != nil && e.options.Retry.IsExhausted(run.Attempts) {
 		e.unfinished.add(unfinishedRun{run: run, returnOptions: store.ReturnOptions{Error: fmt.Sprintf("its worker died in attempt %d, the last one", run.Attempts-1)}, exhausted: true})
 		return nil

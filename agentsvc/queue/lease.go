@@ -83,7 +83,7 @@ func (k *leaseKeeper) maintainLeases(ctx context.Context) error {
 	}
 	if n > 0 {
 		k.options.Log.Warn("rescued the runs of workers that died", "runs", n)
-		k.wake.runAccepted()
+		k.wake.signalAccepted()
 	}
 	return k.returnUnexecuted(ctx)
 }

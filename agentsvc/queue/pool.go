@@ -181,7 +181,7 @@ func (p *Pool) NotifyQueued(turn store.NewTurn) {
 
 // WakeClaimers makes the claim loop read the queue now; where no worker is free here, the other processes read it
 // too.
-func (p *Pool) WakeClaimers() { p.claimer.wake.runAccepted() }
+func (p *Pool) WakeClaimers() { p.claimer.wake.signalAccepted() }
 
 // StopRun cancels the run of a cancelled task: at once if it executes here, else by a signal to the other processes.
 // The cancellation has already raised the task's epoch, so this only saves work.

@@ -106,7 +106,7 @@ func (fix fixture) startLiveRun(p *queue.Pool) store.Run {
 // finishRun records a run's end as its worker.
 func (fix fixture) finishRun(ctx context.Context, run store.Run, _ agentsvc.LeaseCheck) error {
 	if run.Epoch == 0 {
-		if _, err := fix.st.Runs.AcquireLease(ctx, &run); err != nil {
+		if _, err := fix.st.Runs.BeginRun(ctx, &run); err != nil {
 			return err
 		}
 	}

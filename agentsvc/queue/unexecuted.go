@@ -33,7 +33,7 @@ func (k *leaseKeeper) returnUnexecuted(ctx context.Context) error {
 		if err := k.runs.ReturnRun(ctx, run, store.ReturnOptions{Uncounted: true}); err != nil {
 			return err
 		}
-		k.wake.runAccepted()
+		k.wake.signalAccepted()
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ type execution struct {
 	// began is the start of this attempt, for execution_time and OnAttemptEnd.
 	began time.Time
 	// memory reserves the bytes of the conversation as it was read and of the facts that this attempt adds to it.
-	memory *capacity.Reservation
+	memory *capacity.MemoryReservation
 
 	turn turnState
 	// usage reports what the run uses of its models.

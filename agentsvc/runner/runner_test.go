@@ -135,7 +135,7 @@ func newTestProcess(d *db.DB, retry queue.Retry, agents map[string]agent.Agent) 
 	h.pool = queue.New(d, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 		return h.runner.Run(ctx, run, lease)
 	},
-		queue.Options{StaleAfter: 10 * time.Second, Retry: retry, GiveUp: task.NewDeadLetters(d, hub, func() {}, task.DeadOptions{}).Add, Log: quiet})
+		queue.Options{StaleAfter: 10 * time.Second, Retry: retry, GiveUp: task.NewDeadLetters(d, hub, func() {}, task.DeadOptions{}).GiveUp, Log: quiet})
 	h.Service = task.New(h.st, "acme", 1, hub, h.pool, quiet, task.Options{})
 	h.resetRunner()
 	return h

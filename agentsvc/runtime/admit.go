@@ -23,8 +23,8 @@ func (rt *Runtime) AdmitCall(ctx context.Context, sub *task.Submission) (states 
 	if err != nil || g.Reservation.Tokens == 0 {
 		return g.States, func() {}, err
 	}
-	reservation := &task.Reservation{Note: g.Reservation.EncodeText()}
-	sub.Reservation = reservation
+	reservation := &task.LimitReservation{Note: g.Reservation.EncodeText()}
+	sub.LimitReservation = reservation
 	return g.States, func() {
 		if !reservation.Recorded {
 			rt.rateLimits.ReleaseReservation(caller, g.Reservation)

@@ -154,7 +154,7 @@ type meteredCall struct {
 	// inputTokens is what countInput has counted, 0 before that.
 	inputTokens int64
 	// reservation is nil if no budget applies.
-	reservation *budget.Reservation
+	reservation *budget.CostReservation
 	// usage has the call's id and begin from the start, and the quantities once they are known.
 	usage agentsvc.Usage
 	// reported means that the vendor has reported the usage, or that it was estimated and recorded.

@@ -130,7 +130,7 @@ type embedderCall struct {
 	// the same before and after the call.
 	used agentsvc.Usage
 	// reservation is nil if no budget applies.
-	reservation *budget.Reservation
+	reservation *budget.CostReservation
 }
 
 // newCall returns a call that embeds texts.

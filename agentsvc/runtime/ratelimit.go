@@ -108,7 +108,7 @@ func (l *RateLimits) estimateTokens(agent string, m agentsvc.Message) int64 {
 const commitTimeout = 3 * time.Second
 
 // ReleaseReservation returns what was reserved for a call whose turn was not accepted.
-func (l *RateLimits) ReleaseReservation(caller ratelimit.Caller, r ratelimit.Reservation) {
+func (l *RateLimits) ReleaseReservation(caller ratelimit.Caller, r ratelimit.TokenReservation) {
 	l.commitReservation(context.Background(), caller, 0, r)
 }
 
@@ -124,15 +124,15 @@ func (l *RateLimits) releaseFunc() func(t agentsvc.Task, note string) {
 // settled. It does nothing for a nil receiver.
 func (l *RateLimits) ReleaseTask(t agentsvc.Task, note string) {
 	if l != nil {
-		l.ReleaseReservation(ratelimit.Caller{Agent: t.Agent, Owner: t.Owner, Session: t.Context}, ratelimit.ParseReservation(note))
+		l.ReleaseReservation(ratelimit.Caller{Agent: t.Agent, Owner: t.Owner, Session: t.Context}, ratelimit.ParseTokenReservation(note))
 	}
 }
 
 // recordRunUsage counts what a run has used. The first update of a turn also settles its reservation.
 func (l *RateLimits) recordRunUsage(ctx context.Context, run store.Run, s runner.UsageUpdate) {
-	var r ratelimit.Reservation
+	var r ratelimit.TokenReservation
 	if s.First {
-		r = ratelimit.ParseReservation(run.Reservation)
+		r = ratelimit.ParseTokenReservation(run.LimitReservation)
 	}
 	caller := ratelimit.Caller{Agent: run.Agent, Owner: run.Owner, Session: run.Context}
 	// The average is updated before the tokens are counted: a caller that sees the new count must also get the new
@@ -149,7 +149,7 @@ func (l *RateLimits) recordRunUsage(ctx context.Context, run store.Run, s runner
 
 // commitReservation replaces a reservation by the tokens that were used. A failure is logged: the reservation expires
 // with its window.
-func (l *RateLimits) commitReservation(ctx context.Context, caller ratelimit.Caller, used int64, r ratelimit.Reservation) {
+func (l *RateLimits) commitReservation(ctx context.Context, caller ratelimit.Caller, used int64, r ratelimit.TokenReservation) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	if err := l.limiter.SettleTokens(ctx, caller, used, r); err != nil {

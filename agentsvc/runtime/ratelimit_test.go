@@ -76,7 +76,7 @@ func withReservation(t *testing.T, a *runtime.Runtime, sub task.Submission) task
 	if err != nil {
 		t.Fatal(err)
 	}
-	sub.Reservation = &task.Reservation{Note: g.Reservation.EncodeText()}
+	sub.LimitReservation = &task.LimitReservation{Note: g.Reservation.EncodeText()}
 	return sub
 }
 
@@ -137,10 +137,10 @@ func TestLimitsCountUsage(t *testing.T) {
 			again := submission("twice")
 			again.Message.ID = "m"
 			runTurn(t, a, again)
-			if again.Reservation.Recorded {
+			if again.LimitReservation.Recorded {
 				t.Error("a repetition holds what is reserved for it")
 			}
-			a.RateLimits().ReleaseReservation(newCaller("c"), ratelimit.ParseReservation(again.Reservation.Note))
+			a.RateLimits().ReleaseReservation(newCaller("c"), ratelimit.ParseTokenReservation(again.LimitReservation.Note))
 			waitForTokens(t, a, 331)
 			if n := countRateRows(t, platform); (n > 0) != (name == "platform") {
 				t.Errorf("the platform's database has %d counters", n)
@@ -170,7 +170,7 @@ func TestLimitsReserveWhatTurnsUse(t *testing.T) {
 	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, fmt.Sprintf(limitSource, `""`, yaml), config.Options{}), privateNetworkTenant, slog.New(slog.DiscardHandler))
 	reserved := func(text string) int64 {
 		sub := withReservation(t, a, newSubmission(text))
-		r := ratelimit.ParseReservation(sub.Reservation.Note)
+		r := ratelimit.ParseTokenReservation(sub.LimitReservation.Note)
 		a.RateLimits().ReleaseReservation(newCaller(""), r)
 		return r.Tokens
 	}

@@ -48,7 +48,7 @@ type Approvals struct {
 
 // RecordDecisions writes decisions, if the task is unchanged since seen was read and still waits: their events, the
 // closed approvals, supplied credentials, the next run and the audit entries, in one transaction. It returns
-// [agentsvc.ErrLeaseLost] if the task has changed since or the message was applied before, and
+// [agentsvc.ErrTaskChanged] if the task has changed since or the message was applied before, and
 // [agentsvc.ErrSessionBusy] and [ErrTooManyRunning] as [Tasks.Continue] does.
 func (a *Approvals) RecordDecisions(ctx context.Context, seen StoredTask, r DecisionRecord) error {
 	last := r.Events[len(r.Events)-1]

@@ -88,7 +88,7 @@ func TestApprovalsLost(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
 		taken := leaseRun(t, d, run.Task, 1)
-		if _, err := s.Runs.AcquireLease(t.Context(), &taken); err != nil {
+		if _, err := s.Runs.BeginRun(t.Context(), &taken); err != nil {
 			t.Fatal(err)
 		}
 		before := dumpTables(t, d)
@@ -207,7 +207,7 @@ func TestDecideEnds(t *testing.T) {
 		if state, _, _ := loadRunState(t, d, run); state != store.Completed {
 			t.Errorf("the run is %s", state)
 		}
-		if err := s.Approvals.RecordDecisions(t.Context(), seen, newDecisionRecord(seen, agentsvc.Working, "c1")); !errors.Is(err, agentsvc.ErrLeaseLost) {
+		if err := s.Approvals.RecordDecisions(t.Context(), seen, newDecisionRecord(seen, agentsvc.Working, "c1")); !errors.Is(err, agentsvc.ErrTaskChanged) {
 			t.Errorf("another decision: %v", err)
 		}
 	})
@@ -225,7 +225,7 @@ func TestDecideRace(t *testing.T) {
 					switch err := s.Approvals.RecordDecisions(t.Context(), seen, newDecisionRecord(seen, state, "c1", "c2")); {
 					case err == nil:
 						won.Add(1)
-					case !errors.Is(err, agentsvc.ErrLeaseLost):
+					case !errors.Is(err, agentsvc.ErrTaskChanged):
 						t.Error(err)
 					}
 				})
@@ -266,7 +266,7 @@ func TestOverdue(t *testing.T) {
 		if err != nil || len(claimed) != 1 || claimed[0].Task != late.ID {
 			t.Fatalf("claimed %+v (%v)", claimed, err)
 		}
-		if _, err := s.Runs.AcquireLease(ctx, &claimed[0]); !errors.Is(err, store.ErrTaskInterrupted) {
+		if _, err := s.Runs.BeginRun(ctx, &claimed[0]); !errors.Is(err, store.ErrTaskInterrupted) {
 			t.Errorf("begun: %v", err)
 		}
 		seqs, err := s.Approvals.ListOverdue(ctx, late.ID)

@@ -22,7 +22,7 @@ func TestCallCancel(t *testing.T) {
 			"of a task that waits":  {Task: waits.ID, Turn: 1, Call: "c1"},
 			"of a task that is not": {Task: "no", Turn: 1, Call: "c1"},
 		} {
-			if err := s.CallCancels.Request(ctx, c); !errors.Is(err, agentsvc.ErrLeaseLost) {
+			if err := s.CallCancels.Request(ctx, c); !errors.Is(err, agentsvc.ErrTaskChanged) {
 				t.Errorf("a wish about a call %s: %v, want lost", name, err)
 			}
 		}

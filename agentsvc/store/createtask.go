@@ -198,7 +198,7 @@ func (tas *Tasks) FindSentMessage(ctx context.Context, owner agentsvc.Owner, age
 }
 
 // Continue writes a further turn of a task that waits for its user, if the task is unchanged since seen was read. It
-// returns [agentsvc.ErrLeaseLost] if the task has changed since or turn.Sent is stored already, [agentsvc.ErrSessionBusy]
+// returns [agentsvc.ErrTaskChanged] if the task has changed since or turn.Sent is stored already, [agentsvc.ErrSessionBusy]
 // if another run of the session is unfinished and turn may not wait, and [ErrTooManyRunning].
 func (tas *Tasks) Continue(ctx context.Context, seen StoredTask, turn NewTurn) error {
 	last := turn.Events[len(turn.Events)-1]

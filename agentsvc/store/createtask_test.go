@@ -161,7 +161,7 @@ func TestContinue(t *testing.T) {
 		}
 		before := dumpTables(t, d)
 		again, evs := nextTurn(seen, "w3", "late")
-		if err := s.Tasks.Continue(t.Context(), seen, store.NewTurn{Run: again, Events: evs}); !errors.Is(err, agentsvc.ErrLeaseLost) {
+		if err := s.Tasks.Continue(t.Context(), seen, store.NewTurn{Run: again, Events: evs}); !errors.Is(err, agentsvc.ErrTaskChanged) {
 			t.Errorf("a task that no longer waits: %v, want ErrLost", err)
 		}
 		if diff := cmp.Diff(before, dumpTables(t, d)); diff != "" {
@@ -170,7 +170,7 @@ func TestContinue(t *testing.T) {
 	})
 }
 
-// TestContinueAtOnce: of many concurrent answers one is accepted; the others get ErrLeaseLost and leave nothing.
+// TestContinueAtOnce: of many concurrent answers one is accepted; the others get ErrTaskChanged and leave nothing.
 func TestContinueAtOnce(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		const answers = 8
@@ -192,7 +192,7 @@ func TestContinueAtOnce(t *testing.T) {
 					winner = i
 				case err == nil:
 					t.Errorf("answers %d and %d were both taken", winner, i)
-				case !errors.Is(err, agentsvc.ErrLeaseLost):
+				case !errors.Is(err, agentsvc.ErrTaskChanged):
 					t.Errorf("answer %d: %v, want ErrLost", i, err)
 				}
 			}

@@ -85,7 +85,7 @@ func TestVault(t *testing.T) {
 		if err := supplyCredential(t, s, v, seen, ana, bankCredential, "first"); err != nil {
 			t.Fatal(err)
 		}
-		if err := supplyCredential(t, s, v, seen, ana, bankCredential, "late"); !errors.Is(err, agentsvc.ErrLeaseLost) {
+		if err := supplyCredential(t, s, v, seen, ana, bankCredential, "late"); !errors.Is(err, agentsvc.ErrTaskChanged) {
 			t.Errorf("supplied to a task that moved on: %v", err)
 		}
 		if got := openCredential(t, v, ana, bankCredential); got != "first" {

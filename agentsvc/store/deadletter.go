@@ -32,7 +32,7 @@ func (l *DeadLetters) LoadStart(ctx context.Context, id deadletter.ID) (first, r
 
 // GiveUp makes run a dead letter and ends its task, if it is unchanged since seen was read, with the status
 // ev. It raises the epoch, so a worker that still executes the run can write nothing more. It returns
-// [agentsvc.ErrLeaseLost] if the task has changed since.
+// [agentsvc.ErrTaskChanged] if the task has changed since.
 func (l *DeadLetters) GiveUp(ctx context.Context, seen StoredTask, run Run, ev agentsvc.Event, reason string) error {
 	g := &precondition{seen.Epoch + 1, ev.Seq}
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresEnd}
@@ -74,7 +74,7 @@ func (l *DeadLetters) Requeue(ctx context.Context, dead deadletter.ID, turn NewT
 	b.Exec(nil, `UPDATE run SET revision = COALESCE((SELECT revision FROM app WHERE tenant = $1), revision) WHERE tenant = $1 AND task = $2`,
 		l.tenant, string(turn.Task))
 	err := l.writeTurnWithAudit(ctx, &b, turn, func() error { return l.writeConditional(ctx, &b, &n, "requeue run "+dead.String()) })
-	if errors.Is(err, agentsvc.ErrLeaseLost) {
+	if errors.Is(err, agentsvc.ErrTaskChanged) {
 		return agentsvc.ErrNotFound
 	}
 	return err

@@ -23,7 +23,7 @@ type Events struct {
 
 // Load returns the facts of a task after a sequence, in order and at most limit. Their bytes are reserved from
 // memory before large ones are read.
-func (e *Events) Load(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, after int64, limit int) ([]agentsvc.Event, error) {
+func (e *Events) Load(ctx context.Context, memory *capacity.MemoryReservation, id agentsvc.TaskID, after int64, limit int) ([]agentsvc.Event, error) {
 	var found eventReading
 	var b db.Batch
 	found.addQuery(&b, e.tenant, id, after, limit)
@@ -80,7 +80,7 @@ var sizedEventsUpToSQL = `SELECT seq, at, sized.total, ` + smallBodySQL("body", 
 // LoadPage returns the facts of a task after a sequence, in order: at most limit, of together at most size bytes
 // as stored, but at least one. more reports whether there may be further ones. A fact that is by itself larger than
 // size is read in a second statement, after its bytes are reserved from memory.
-func (e *Events) LoadPage(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, after int64, limit int, size int64) (evs []agentsvc.Event, more bool, err error) {
+func (e *Events) LoadPage(ctx context.Context, memory *capacity.MemoryReservation, id agentsvc.TaskID, after int64, limit int, size int64) (evs []agentsvc.Event, more bool, err error) {
 	var next, large int64 // the first event that did not fit, and its size
 	var b db.Batch
 	b.Query(func(r db.Row) error {

@@ -69,7 +69,7 @@ func TestRescuedBegin(t *testing.T) {
 					t.Fatal(got, err)
 				}
 			}
-			if _, err := s.Runs.AcquireLease(ctx, &stale); !errors.Is(err, agentsvc.ErrLeaseLost) {
+			if _, err := s.Runs.BeginRun(ctx, &stale); !errors.Is(err, agentsvc.ErrLeaseLost) {
 				t.Errorf("begun after its rescue: %v (claimed by another: %v)", err, other)
 			}
 			if other {
@@ -93,7 +93,7 @@ func claimAndFinish(t *testing.T, s *store.Store, q *store.RunQueue, run store.R
 
 func acquireAndFinish(t *testing.T, s *store.Store, run store.Run) {
 	t.Helper()
-	if _, err := s.Runs.AcquireLease(t.Context(), &run); err != nil {
+	if _, err := s.Runs.BeginRun(t.Context(), &run); err != nil {
 		t.Fatal(err)
 	}
 	rec := store.Record{Events: sequenceEvents(run.Task, run.Seq+1, statusEvent(agentsvc.Completed, agentMessage("done"))), EndState: store.Completed}

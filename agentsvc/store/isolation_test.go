@@ -68,7 +68,7 @@ func TestIsolation(t *testing.T) {
 			appendResult(total, nil)
 			mine := run
 			mine.Task = id
-			_, err = bob.Runs.AcquireLease(ctx, &store.Run{Tenant: "bob", Task: id, Turn: 1})
+			_, err = bob.Runs.BeginRun(ctx, &store.Run{Tenant: "bob", Task: id, Turn: 1})
 			appendResult(nil, err)
 			mine.Epoch, mine.Seq = seen.Epoch, seen.Seq
 			err = bob.Runs.WriteRecord(ctx, &mine, store.Record{

@@ -15,7 +15,7 @@ import (
 
 // Bodies of events may be large, and a process reads many at once. So a statement that finds events returns the
 // bodies only where all of them together are small, else their sizes. The caller then reserves the memory
-// of the bodies and reads them in a second statement. Each read names the [capacity.Reservation] for that; nil has no
+// of the bodies and reads them in a second statement. Each read names the [capacity.MemoryReservation] for that; nil has no
 // bound.
 
 const (
@@ -135,7 +135,7 @@ const artifactCondition = `kind = '` + kindArtifact + `'`
 
 // loadMissing reserves total bytes of memory, reads the missing bodies of the tasks in one batch and folds the events
 // into the tasks.
-func (tas *Tasks) loadMissing(ctx context.Context, memory *capacity.Reservation, tasks []taskReading, total int64) error {
+func (tas *Tasks) loadMissing(ctx context.Context, memory *capacity.MemoryReservation, tasks []taskReading, total int64) error {
 	if err := memory.ReserveBytes(ctx, total); err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func TestPlans(t *testing.T) {
 		claimed, err := runs.ClaimRuns(t.Context(), "w1", shares)
 		check(err)
 		for _, run := range claimed {
-			_, err := s.Runs.AcquireLease(t.Context(), &run)
+			_, err := s.Runs.BeginRun(t.Context(), &run)
 			check(err)
 			_, err = s.Sessions.LoadConversation(t.Context(), nil, run)
 			check(err)

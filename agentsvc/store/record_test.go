@@ -83,7 +83,7 @@ func TestStale(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		run := createTask(t, s, newRun("w1"))
 		newer := run
-		if _, err := s.Runs.AcquireLease(t.Context(), &newer); err != nil {
+		if _, err := s.Runs.BeginRun(t.Context(), &newer); err != nil {
 			t.Fatal(err)
 		}
 		ended := createTask(t, s, newRun("w1"))
@@ -187,13 +187,13 @@ func raceWriters(t *testing.T, s *store.Store) {
 	work := func(run store.Run) {
 		for range 3 {
 			if err := s.Runs.WriteRecord(ctx, &run, store.Record{Events: sequenceEvents(run.Task, run.Seq+1, messageEvent("a"), messageEvent("b"))}); err != nil {
-				checkLeaseLost(t, "record", err)
+				checkErrorIs(t, "record", err, agentsvc.ErrLeaseLost)
 				return
 			}
 		}
 		end := store.Record{Events: sequenceEvents(run.Task, run.Seq+1, statusEvent(agentsvc.Completed, agentMessage("done"))), EndState: store.Completed, SessionEntries: []agentsvc.Entry{{Message: agentMessage("done")}}}
 		if err := s.Runs.WriteRecord(ctx, &run, end); err != nil {
-			checkLeaseLost(t, "record the end", err)
+			checkErrorIs(t, "record the end", err, agentsvc.ErrLeaseLost)
 		}
 	}
 	var wg sync.WaitGroup
@@ -201,8 +201,8 @@ func raceWriters(t *testing.T, s *store.Store) {
 	for range 2 {
 		wg.Go(func() {
 			claimed := store.Run{Task: run.Task, Turn: 1}
-			if _, err := s.Runs.AcquireLease(ctx, &claimed); err != nil {
-				checkLeaseLost(t, "begin", err)
+			if _, err := s.Runs.BeginRun(ctx, &claimed); err != nil {
+				checkErrorIs(t, "begin", err, agentsvc.ErrLeaseLost)
 				return
 			}
 			work(claimed)
@@ -214,7 +214,7 @@ func raceWriters(t *testing.T, s *store.Store) {
 				return
 			}
 			if err := s.Tasks.Cancel(ctx, seen, sequenceEvents(run.Task, seen.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); err != nil {
-				checkLeaseLost(t, "cancel", err)
+				checkErrorIs(t, "cancel", err, agentsvc.ErrTaskChanged)
 			}
 		})
 	}
@@ -235,10 +235,10 @@ func raceWriters(t *testing.T, s *store.Store) {
 	}
 }
 
-func checkLeaseLost(t *testing.T, operation string, err error) {
+func checkErrorIs(t *testing.T, operation string, err, want error) {
 	t.Helper()
-	if !errors.Is(err, agentsvc.ErrLeaseLost) {
-		t.Errorf("%s: %v, want none or ErrLost", operation, err)
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, want none or %v", operation, err, want)
 	}
 }
 
@@ -261,7 +261,7 @@ func TestCancelAtOnce(t *testing.T) {
 				if err == nil {
 					won++
 				} else {
-					checkLeaseLost(t, "cancel", err)
+					checkErrorIs(t, "cancel", err, agentsvc.ErrTaskChanged)
 				}
 			}
 			if won != 1 {
@@ -443,7 +443,7 @@ func createEndingTurn(t *testing.T, s *store.Store, tenant db.ID, i int, some bo
 		rec.Events, rec.EndState, rec.RetryDelay, rec.Error, rec.SessionEntries = nil, store.Pending, time.Hour, "again", nil
 	case 5:
 		if newer := run; some {
-			if _, err := s.Runs.AcquireLease(t.Context(), &newer); err != nil {
+			if _, err := s.Runs.BeginRun(t.Context(), &newer); err != nil {
 				t.Fatal(err)
 			}
 			return run, rec, agentsvc.ErrLeaseLost

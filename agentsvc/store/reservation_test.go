@@ -35,13 +35,13 @@ func TestReserved(t *testing.T) {
 		s := store.New(d, "acme")
 		for name, fresh := range map[string]bool{"fresh": true, "in a session": false} {
 			run := newRun("")
-			run.IsNewContext, run.Reservation = fresh, name
+			run.IsNewContext, run.LimitReservation = fresh, name
 			run = createTask(t, s, run)
 			got, err := store.NewRunQueue(d).ClaimRuns(t.Context(), "w1", []store.Share{{Tenant: "acme", ClaimCount: 1}})
-			if err != nil || len(got) != 1 || got[0].Task != run.Task || got[0].Reservation != name {
+			if err != nil || len(got) != 1 || got[0].Task != run.Task || got[0].LimitReservation != name {
 				t.Errorf("%s: %+v, %v", name, got, err)
 			}
-			if _, err := s.Runs.AcquireLease(t.Context(), &got[0]); err != nil {
+			if _, err := s.Runs.BeginRun(t.Context(), &got[0]); err != nil {
 				t.Fatal(err)
 			}
 			rec := store.Record{Events: sequenceEvents(run.Task, 3, statusEvent(agentsvc.InputRequired, nil)), EndState: store.InputRequired}
@@ -53,11 +53,11 @@ func TestReserved(t *testing.T) {
 			var errs []error
 			for _, note := range []string{"first", "second"} {
 				next := got[0]
-				next.Turn, next.Epoch, next.FirstSeq, next.Seq, next.Reservation, next.Worker = 2, got[0].Epoch+1, 4, 5, note, "w2"
+				next.Turn, next.Epoch, next.FirstSeq, next.Seq, next.LimitReservation, next.Worker = 2, got[0].Epoch+1, 4, 5, note, "w2"
 				evs := append(sequenceEvents(run.Task, 4, agentsvc.Event{Message: &run.Message}), sequenceEvents(run.Task, 5, statusEvent(agentsvc.Working, nil))...)
 				errs = append(errs, s.Tasks.Continue(t.Context(), store.StoredTask{Task: agentsvc.Task{ID: run.Task, Seq: 3}, Epoch: got[0].Epoch}, store.NewTurn{Run: next, Events: evs}))
 			}
-			if errs[0] != nil || !errors.Is(errs[1], agentsvc.ErrLeaseLost) {
+			if errs[0] != nil || !errors.Is(errs[1], agentsvc.ErrTaskChanged) {
 				t.Errorf("%s: %v", name, errs)
 			}
 			if diff := cmp.Diff([]string{name, "first"}, listReservations(t, d, run.Task)); diff != "" {

@@ -20,33 +20,41 @@ type Runs struct {
 	sessions *Sessions
 }
 
-// AcquireLease acquires the lease of a claimed run's task: it raises the task's epoch, fills in what the claim
-// does not know of run and, where the task was submitted, appends the working status. It returns
+// BeginRun begins a run that [RunQueue.ClaimRuns] has leased: it raises the task's epoch, fills in what the claim does
+// not know of run and, where the task was submitted, appends the working status. A run that was accepted in a slot of this
+// process needs none of it: its task was written at the epoch of the lease. It returns
 // [agentsvc.ErrLeaseLost] if the task does not wait for this run any more or the run is not leased to its worker any
 // more, and [ErrTaskInterrupted] if the task waits for a human.
-func (s *Runs) AcquireLease(ctx context.Context, run *Run) (evs []agentsvc.Event, err error) {
+func (s *Runs) BeginRun(ctx context.Context, run *Run) (evs []agentsvc.Event, err error) {
 	for range maxAttempts {
-		// Unless a rescue has raised the epoch, an earlier worker may write until it is raised here, so the state that
-		// was read can be outdated.
-		if evs, err = s.tryAcquireLease(ctx, run); !errors.Is(err, errTaskChanged) {
+		evs, err = s.tryBeginRun(ctx, run)
+		if !errors.Is(err, agentsvc.ErrTaskChanged) && !errors.Is(err, ErrTaskInterrupted) {
 			return evs, err
 		}
+		// The condition of the write includes the run's lease, so that only what failed needs this query.
+		leased, leaseErr := s.isLeased(ctx, run)
+		switch {
+		case leaseErr != nil:
+			return nil, leaseErr
+		case !leased:
+			return nil, agentsvc.ErrLeaseLost
+		case errors.Is(err, ErrTaskInterrupted):
+			return nil, err
+		}
+		// Unless a rescue has raised the epoch, an earlier worker may write until it is raised here, so the state that
+		// was read can be outdated.
 	}
 	return nil, err
 }
 
-// errTaskChanged reports that the task changed between the read and the conditional write.
-var errTaskChanged = errors.New("the task changed meanwhile")
-
-// tryAcquireLease is one attempt of AcquireLease.
-func (s *Runs) tryAcquireLease(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
-	seen, found, leased, err := s.loadLeaseState(ctx, run)
+// tryBeginRun is one attempt of BeginRun. It returns [agentsvc.ErrTaskChanged] if the task changed between the
+// read and the conditional write.
+func (s *Runs) tryBeginRun(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
+	seen, found, err := s.loadLeaseState(ctx, run)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case !leased:
-		return nil, agentsvc.ErrLeaseLost
 	case seen.Turn == run.Turn && seen.Status.State.IsInterrupted():
 		return nil, ErrTaskInterrupted
 	case seen.Turn != run.Turn || seen.Status.State.IsTerminal():
@@ -72,9 +80,7 @@ func (s *Runs) tryAcquireLease(ctx context.Context, run *Run) ([]agentsvc.Event,
 	if err := insertEvents(&b, s.tenant, run.Task, evs, &precondition{run.Epoch, run.Seq}); err != nil {
 		return nil, err
 	}
-	if err := s.writeConditional(ctx, &b, &n, "begin task "+string(run.Task)); errors.Is(err, agentsvc.ErrLeaseLost) {
-		return nil, errTaskChanged
-	} else if err != nil {
+	if err := s.writeConditional(ctx, &b, &n, "begin task "+string(run.Task)); err != nil {
 		return nil, err
 	}
 	// The condition held, so the events that were read are all there are.
@@ -85,25 +91,34 @@ func (s *Runs) tryAcquireLease(ctx context.Context, run *Run) ([]agentsvc.Event,
 }
 
 // leasedRunSQL selects the run of task $2 of tenant $1 if it is leased. Its turn, worker and attempt are the
-// parameters turn, turn+1 and turn+2: a later attempt on the same worker is another lease.
+// parameters turn, turn+1 and turn+2: a later attempt on the same worker is another lease. The concatenation keeps
+// PostgreSQL from the index of leased runs, of which it reads all of the tenant's (48 µs for 128 instead of 12).
 func leasedRunSQL(turn int) string {
-	return fmt.Sprintf(`SELECT 1 FROM run WHERE tenant = $1 AND task = $2 AND turn = $%d AND worker = $%d AND attempts = $%d AND state = 'running'`, turn, turn+1, turn+2)
+	return fmt.Sprintf(`SELECT 1 FROM run WHERE tenant = $1 AND task = $2 AND turn = $%d AND worker = $%d AND attempts = $%d AND state || '' = 'running'`, turn, turn+1, turn+2)
 }
 
-// loadLeaseState reads the state of run's task, whether run is leased to its worker, and, unless they are large, the
-// facts of the turn.
-func (s *Runs) loadLeaseState(ctx context.Context, run *Run) (t StoredTask, found eventReading, leased bool, err error) {
+// isLeased reports whether run is leased to its worker.
+func (s *Runs) isLeased(ctx context.Context, run *Run) (leased bool, err error) {
+	var b db.Batch
+	b.Query(func(db.Row) error { leased = true; return nil }, leasedRunSQL(3), s.tenant, string(run.Task), run.Turn, run.Worker, run.Attempts)
+	if err := s.h.Do(ctx, &b); err != nil {
+		return false, fmt.Errorf("read the lease of task %s: %w", run.Task, err)
+	}
+	return leased, nil
+}
+
+// loadLeaseState reads the state of run's task and, unless they are large, the facts of the turn.
+func (s *Runs) loadLeaseState(ctx context.Context, run *Run) (t StoredTask, found eventReading, err error) {
 	var b db.Batch
 	t.addQuery(&b, s.tenant, run.Task)
-	b.Query(func(db.Row) error { leased = true; return nil }, leasedRunSQL(3), s.tenant, string(run.Task), run.Turn, run.Worker, run.Attempts)
 	found.addQuery(&b, s.tenant, run.Task, run.FirstSeq-1, maxJournal)
 	if err := s.h.Do(ctx, &b); err != nil {
-		return t, found, false, fmt.Errorf("read task %s: %w", run.Task, err)
+		return t, found, fmt.Errorf("read task %s: %w", run.Task, err)
 	}
 	if t.ID == "" {
-		return t, found, false, agentsvc.ErrNotFound
+		return t, found, agentsvc.ErrNotFound
 	}
-	return t, found, leased, nil
+	return t, found, nil
 }
 
 // Unclaim returns a claimed run to its rest as if it had not been claimed.
@@ -111,17 +126,17 @@ func (s *Runs) Unclaim(ctx context.Context, run Run) error { return s.unclaimRun
 
 // LoadJournal returns the facts of a task from the sequence first on: those of a turn begin with the message that opened
 // it. Their bytes are reserved from memory.
-func (s *Runs) LoadJournal(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, first int64) ([]agentsvc.Event, error) {
+func (s *Runs) LoadJournal(ctx context.Context, memory *capacity.MemoryReservation, id agentsvc.TaskID, first int64) ([]agentsvc.Event, error) {
 	return s.events.Load(ctx, memory, id, first-1, maxJournal)
 }
 
 // maxJournal bounds the facts that are read of one turn.
 const maxJournal = 100_000
 
-// LoadReservation returns the note of what a turn has reserved from the tenant's limits. It returns "" where nothing
+// LoadLimitReservation returns the note of what a turn has reserved from the tenant's limits. It returns "" where nothing
 // was reserved, and where a usage event is on the log: then the worker of the turn has settled it, and releasing it
 // again would be wrong.
-func (s *Runs) LoadReservation(ctx context.Context, id agentsvc.TaskID, turn int64) (note string, err error) {
+func (s *Runs) LoadLimitReservation(ctx context.Context, id agentsvc.TaskID, turn int64) (note string, err error) {
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&note) }, `SELECT r.reserved FROM run r WHERE r.tenant = $1 AND r.task = $2 AND r.turn = $3
 		AND NOT EXISTS (SELECT 1 FROM event e WHERE e.tenant = r.tenant AND e.task = r.task AND e.seq >= r.first_seq AND e.kind = 'usage')`,

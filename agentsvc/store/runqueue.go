@@ -68,7 +68,7 @@ const workerGoneSQL = `worker NOT IN (SELECT id FROM worker)`
 
 // raiseEpochs adds to b that the tasks of the executing runs that fulfil the condition get a new epoch. It comes
 // before the change of the runs, because a worker that records an end locks the task before the run, too. A run that
-// is claimed between the two statements needs no new epoch: [Runs.AcquireLease] finds that it is not leased any
+// is claimed between the two statements needs no new epoch: [Runs.BeginRun] finds that it is not leased any
 // more.
 func raiseEpochs(b *db.Batch, condition string, args ...any) {
 	b.Exec(nil, `UPDATE task SET epoch = epoch + 1 WHERE state IN ('submitted', 'working')

@@ -362,7 +362,7 @@ func TestAdvanceRecorded(t *testing.T) {
 				t.Fatalf("postponed after an error, then resumed: claimed %v (%v)", got, err)
 			}
 			run = got[0]
-			if _, err := s.Runs.AcquireLease(ctx, &run); err != nil {
+			if _, err := s.Runs.BeginRun(ctx, &run); err != nil {
 				t.Fatal(err)
 			}
 		}

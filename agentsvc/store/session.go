@@ -40,7 +40,7 @@ func (s *Sessions) Load(ctx context.Context, owner agentsvc.Owner, id agentsvc.C
 
 // LoadConversation reads the conversation that run continues, oldest turn first, and reserves its bytes from
 // memory. A turn that an earlier attempt of run wrote (external sessions only) is left out: the journal has it.
-func (s *Sessions) LoadConversation(ctx context.Context, memory *capacity.Reservation, run Run) (agentsvc.Session, error) {
+func (s *Sessions) LoadConversation(ctx context.Context, memory *capacity.MemoryReservation, run Run) (agentsvc.Session, error) {
 	var turns [][]agentsvc.Entry
 	// bytes is the size of the turns that are returned, first the position of the oldest of them. unread reports that
 	// at least one was too large to be read at once, full that the following ones exceed maxConversationBytes.

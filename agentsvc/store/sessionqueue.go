@@ -79,7 +79,7 @@ func (s *queueState) isFull() bool { return s.isLimited && s.running >= s.maxRun
 // explainConflict replaces a lost race by its reason, if the queue state shows one.
 func (s *queueState) explainConflict(err error) error {
 	switch {
-	case !errors.Is(err, agentsvc.ErrLeaseLost):
+	case !errors.Is(err, agentsvc.ErrTaskChanged):
 		return err
 	case s.sessionBusy:
 		return agentsvc.ErrSessionBusy

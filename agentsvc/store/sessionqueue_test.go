@@ -209,7 +209,7 @@ func TestOpeningRunIsQueued(t *testing.T) {
 			behind := createTask(t, s, follower(began, ""))
 			if worker == "" {
 				began = leaseRun(t, d, began.Task, 1)
-				if _, err := s.Runs.AcquireLease(t.Context(), &began); err != nil {
+				if _, err := s.Runs.BeginRun(t.Context(), &began); err != nil {
 					t.Fatal(err)
 				}
 			}

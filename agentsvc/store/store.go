@@ -9,12 +9,13 @@
 // Nothing locks a task while it is read. Every change of a task is a batch of statements whose first one updates the
 // task's row on the condition that its epoch and sequence are those that the writer last saw; the others insert rows
 // on the condition that the task now has the new epoch and sequence (type precondition). If the first statement
-// touches no row, the others touch none either, and the method returns [agentsvc.ErrLeaseLost]. So a lost race leaves
-// no trace, and no transaction needs a second round trip.
+// touches no row, the others touch none either, and the method returns [agentsvc.ErrTaskChanged],
+// or [agentsvc.ErrLeaseLost] where the writer is a worker. So a lost race leaves no trace, and no transaction needs a
+// second round trip.
 //
 // # Epochs
 //
-// A task's epoch is its fencing token. It is raised when a worker acquires the lease ([Runs.AcquireLease]), when
+// A task's epoch is its fencing token. It is raised when a worker begins a run ([Runs.BeginRun]), when
 // the task is continued, decided, cancelled or given up, and when its worker is found dead ([RunQueue.RescueRuns]) or
 // stops ([RunQueue.ReleaseRuns]). A worker writes only at the epoch it acquired ([Runs.WriteRecord]), so a worker
 // that was suspended and continues after another one took over changes nothing.
@@ -119,7 +120,7 @@ const (
 )
 
 // Run is the execution of one turn by a worker, in one or several attempts. A claimed run has Agent, Context, Owner and
-// IsNewContext only after [Runs.AcquireLease]; the other fields but those of Lease do not change.
+// IsNewContext only after [Runs.BeginRun]; the other fields but those of Lease do not change.
 type Run struct {
 	Tenant       db.ID
 	Task         agentsvc.TaskID
@@ -141,9 +142,9 @@ type Run struct {
 	Message agentsvc.Message
 	// Trace is the W3C traceparent of the request that opened the turn; "" = not traced.
 	Trace string
-	// Reservation is the note of what the turn reserved from the tenant's limits, for the code that settles it; "" =
+	// LimitReservation is the note of what the turn reserved from the tenant's limits, for the code that settles it; "" =
 	// nothing.
-	Reservation string
+	LimitReservation string
 	// Roles are the caller's when the turn was accepted.
 	Roles []string
 	Lease
@@ -156,7 +157,7 @@ type Lease struct {
 	Worker string // id of the process that has the lease; "" = none
 	Epoch  int64  // 0 = the run is claimed, but its task is not acquired yet
 	Seq    int64  // of the task's last event
-	// TurnEvents are the events of the turn as of AcquireLease, where they were small enough to be read with it.
+	// TurnEvents are the events of the turn as of BeginRun, where they were small enough to be read with it.
 	TurnEvents []agentsvc.Event
 	// HasQueuedRuns reports, after the run has ended, that other runs of its session may wait for that. Set by
 	// WriteRecord.

@@ -26,7 +26,7 @@ type StoredTask struct {
 	agentsvc.Task
 	Epoch        int64         // the task's fencing token
 	Turn         int64         // number of the current turn, from 1
-	OpensContext bool          // the task was accepted without a context; read only by AcquireLease
+	OpensContext bool          // the task was accepted without a context; read only by BeginRun
 	FirstSeq     int64         // first sequence of the turn's journal; read only with the approvals
 	EncodedCache *EncodedCache // encoded forms of this version; nil where the task was read with approvals or as state only
 }
@@ -89,7 +89,7 @@ type Tasks struct {
 // Load reads the given parts of a task as of one moment. It returns [agentsvc.ErrNotFound] if the tenant has no
 // such task. The large parts are reserved from memory before they are read. The result may be shared with other callers and
 // must not be modified.
-func (tas *Tasks) Load(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
+func (tas *Tasks) Load(ctx context.Context, memory *capacity.MemoryReservation, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
 	if with.isCacheable() {
 		if t, ok, err := tas.loadCachedTask(ctx, id, with); ok || err != nil {
 			return t, err
@@ -100,7 +100,7 @@ func (tas *Tasks) Load(ctx context.Context, memory *capacity.Reservation, id age
 
 // readTask reads a task from its rows: in one transaction where everything is small, else in a second one after the
 // memory for the large bodies is reserved (see largetask.go).
-func (tas *Tasks) readTask(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
+func (tas *Tasks) readTask(ctx context.Context, memory *capacity.MemoryReservation, id agentsvc.TaskID, with TaskParts) (StoredTask, error) {
 	var t taskReading
 	var b db.Batch
 	switch {
@@ -238,7 +238,7 @@ type TaskPage struct {
 // List returns the page of tasks that f selects. The result may be shared with other callers and must not be modified.
 // Large tasks are reserved from memory before they are read. Without parts it reads only the versions of the page's
 // tasks first and takes the tasks from the cache where it can.
-func (tas *Tasks) List(ctx context.Context, memory *capacity.Reservation, f TaskFilter) (TaskPage, error) {
+func (tas *Tasks) List(ctx context.Context, memory *capacity.MemoryReservation, f TaskFilter) (TaskPage, error) {
 	var total int
 	where := []string{"t.tenant = $1"}
 	args := []any{tas.tenant}
@@ -313,7 +313,7 @@ func (tas *Tasks) List(ctx context.Context, memory *capacity.Reservation, f Task
 }
 
 // fillPage completes the tasks that were found and adds them to page, up to maxPageBytes but at least one.
-func (tas *Tasks) fillPage(ctx context.Context, memory *capacity.Reservation, page TaskPage, found []taskReading, with TaskParts) (TaskPage, error) {
+func (tas *Tasks) fillPage(ctx context.Context, memory *capacity.MemoryReservation, page TaskPage, found []taskReading, with TaskParts) (TaskPage, error) {
 	if err := tas.loadSizes(ctx, found, with); err != nil {
 		return TaskPage{}, err
 	}
@@ -363,7 +363,7 @@ func (tas *Tasks) loadSizes(ctx context.Context, tasks []taskReading, with TaskP
 }
 
 // Cancel ends a task as cancelled if it is unchanged since seen, and raises its epoch, so that its worker can write
-// nothing more. It returns [agentsvc.ErrLeaseLost] if the task has changed since.
+// nothing more. It returns [agentsvc.ErrTaskChanged] if the task has changed since.
 func (tas *Tasks) Cancel(ctx context.Context, seen StoredTask, ev agentsvc.Event) error {
 	g := &precondition{seen.Epoch + 1, ev.Seq}
 	b := db.Batch{Key: string(seen.ID), StorageKind: db.StoresEnd}

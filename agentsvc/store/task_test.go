@@ -15,7 +15,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// TestBegin: what AcquireLease returns and changes in each state of the task.
+// TestBegin: what BeginRun returns and changes in each state of the task.
 func TestBegin(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		for _, c := range []struct {
@@ -41,7 +41,7 @@ func TestBegin(t *testing.T) {
 			id, turn := c.make()
 			run := leaseRun(t, d, id, turn)
 			before := dumpTables(t, d)
-			evs, err := s.Runs.AcquireLease(t.Context(), &run)
+			evs, err := s.Runs.BeginRun(t.Context(), &run)
 			if !errors.Is(err, c.want) {
 				t.Errorf("%s: %v, want %v", c.name, err, c.want)
 			}
@@ -81,7 +81,7 @@ func TestCancel(t *testing.T) {
 				t.Errorf("the run of a task that was %s is %s at %q", seen.Status.State, state, worker)
 			}
 			before := dumpTables(t, d)
-			if err := s.Tasks.Cancel(t.Context(), got, sequenceEvents(id, got.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); !errors.Is(err, agentsvc.ErrLeaseLost) {
+			if err := s.Tasks.Cancel(t.Context(), got, sequenceEvents(id, got.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0]); !errors.Is(err, agentsvc.ErrTaskChanged) {
 				t.Errorf("cancel a task that has ended: %v", err)
 			}
 			if diff := cmp.Diff(before, dumpTables(t, d)); diff != "" {

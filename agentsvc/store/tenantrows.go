@@ -27,14 +27,14 @@ type precondition struct {
 	seq   int64
 }
 
-// writeConditional executes b, whose conditional statement counts its rows into n. It returns [agentsvc.ErrLeaseLost]
+// writeConditional executes b, whose conditional statement counts its rows into n. It returns [agentsvc.ErrTaskChanged]
 // if that touched none, or if a row exists already: then a concurrent writer made the same step.
 func (t *tenantRows) writeConditional(ctx context.Context, b *db.Batch, n *int64, operation string) error {
 	switch err := t.h.Write(ctx, b); {
 	case err != nil && !db.IsDuplicate(err):
 		return fmt.Errorf("%s: %w", operation, err)
 	case err != nil || *n == 0:
-		return agentsvc.ErrLeaseLost
+		return agentsvc.ErrTaskChanged
 	}
 	return nil
 }
@@ -85,12 +85,12 @@ func (turn NewTurn) initialState() RunState {
 // recordReservation adds to b that run, which b writes, has its reservation's note. A separate statement, because
 // most runs have none.
 func (t *tenantRows) recordReservation(b *db.Batch, run Run) {
-	if run.Reservation == "" {
+	if run.LimitReservation == "" {
 		return
 	}
 	b.Exec(nil, `UPDATE run SET reserved = $4 WHERE tenant = $1 AND task = $2 AND turn = $3
 		AND EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $5 AND seq = $6)`,
-		t.tenant, string(run.Task), run.Turn, run.Reservation, run.Epoch, run.Seq)
+		t.tenant, string(run.Task), run.Turn, run.LimitReservation, run.Epoch, run.Seq)
 }
 
 // insertReceivers adds to b, which writes turn, its receivers. They receive the turn from its first event on.

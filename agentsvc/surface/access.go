@@ -31,7 +31,7 @@ type Access struct {
 	record *requestRecord
 	// memory is what reads for the response reserve: the response's own reservation, or that of one message of a
 	// WebSocket; nil outside of a route. Set before the handler runs.
-	memory *capacity.Reservation
+	memory *capacity.MemoryReservation
 	// origin is where the request came from; the zero value outside of a route. Set like memory.
 	origin audit.Origin
 	// credentials are kept so that [Request.checkAccess] can authenticate a long-lived stream again.

@@ -15,7 +15,7 @@ import (
 // A message with decisions on tool calls needs the scope [authz.TasksApprove] instead of [authz.AgentsCall]; the task
 // service records the decisions and resumes the turn that waits for them. A message that brings credentials for a tool
 // needs AgentsCall; their values are moved from the message into the decisions, so that they are not stored with it.
-// Neither counts against limits and budgets. Any other message does: Reservation of the submission then says what is
+// Neither counts against limits and budgets. Any other message does: LimitReservation of the submission then says what is
 // reserved for its turn, and [Request.ReleaseApp] gives that back unless a turn was written.
 //
 // wrong is the error that the protocol found while it decoded m, nil if none. It is returned only to a caller who is

@@ -253,7 +253,13 @@ func (s *Server) authenticateHTTP(r *http.Request, route *Route) (*Request, erro
 // readCredentials returns the credentials of r, unverified. The error is for a malformed Authorization header.
 func (s *Server) readCredentials(r *http.Request) (Credentials, error) {
 	credential, err := bearerToken(r)
-	return Credentials{BearerToken: credential, Host: r.Host, Path: routePath(r), ClientAddress: s.proxies.clientAddress(r), Header: r.Header.Get}, err
+	return Credentials{BearerToken: credential, Host: r.Host, Path: routePath(r), ClientAddress: s.proxies.clientAddress(r), Header: joinedHeader(r.Header)}, err
+}
+
+// joinedHeader returns the function that returns a header's values with commas between them (RFC 9110, 5.3). With the
+// first one alone, a second Origin or a second credential would not be checked.
+func joinedHeader(h http.Header) func(name string) string {
+	return func(name string) string { return strings.Join(h.Values(name), ", ") }
 }
 
 // bearerToken returns the bearer token of a request, "" if it has none. It returns [authz.ErrUnauthenticated] for

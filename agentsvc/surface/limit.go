@@ -12,7 +12,7 @@ import (
 	"stoa/ratelimit"
 )
 
-// AdmitCall counts a call to an agent against the app's budgets and limits, sets sub.Reservation to what is reserved
+// AdmitCall counts a call to an agent against the app's budgets and limits, sets sub.LimitReservation to what is reserved
 // for its turn, and sets the rate limit headers of the response. It returns the errors of
 // [runtime.Runtime.AdmitCall]; then nothing is reserved.
 //

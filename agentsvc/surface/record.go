@@ -92,7 +92,7 @@ func ActorOf(r *http.Request) audit.Actor {
 }
 
 // MemoryOf returns the memory reservation of the response, for reads that may be large.
-func MemoryOf(r *http.Request) *capacity.Reservation { return &recordOf(r).writer.Reservation }
+func MemoryOf(r *http.Request) *capacity.MemoryReservation { return &recordOf(r).writer.Memory }
 
 // RequestID returns the id of the request, which is in its log line, its error responses and its X-Request-Id header.
 func RequestID(r *http.Request) string { return recordOf(r).id }
@@ -113,7 +113,7 @@ func (s *Server) instrumentHandler(next http.Handler) http.Handler {
 			w.Header().Set("Connection", "close")
 		}
 		r = r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))
-		defer rec.writer.Reservation.ReleaseBytes()
+		defer rec.writer.Memory.ReleaseBytes()
 		normalizePath(r.URL)
 		defer func() {
 			if p := recover(); p != nil {

@@ -232,7 +232,7 @@ func (s *socketConn) handleMessage(message []byte, body *requestbody.Body) {
 	}
 	ctx, span := s.server.tracer.startMessageSpan(s.ctx, recordOf(s.r))
 	// This reservation ends with the message. The request's own one lasts as long as the connection.
-	messageReservation := recordOf(s.r).writer.Reservation.NewPart(1)
+	messageReservation := recordOf(s.r).writer.Memory.NewPart(1)
 	f, err := s.submitMessage(ctx, messageReservation, call)
 	if err != nil {
 		messageReservation.ReleaseBytes()
@@ -269,7 +269,7 @@ func (s *socketConn) reauthenticate(ctx context.Context) (*Request, error) {
 
 // submitMessage authenticates the client, so that the message runs on the app's current revision, and submits by call. What
 // is read for the message reserves memory.
-func (s *socketConn) submitMessage(ctx context.Context, memory *capacity.Reservation, call func(context.Context, *Request) (*stream.Subscription, error)) (*stream.Subscription, error) {
+func (s *socketConn) submitMessage(ctx context.Context, memory *capacity.MemoryReservation, call func(context.Context, *Request) (*stream.Subscription, error)) (*stream.Subscription, error) {
 	v, err := s.reauthenticate(ctx)
 	if err != nil {
 		return nil, err
@@ -328,7 +328,7 @@ func (s *socketConn) writeFrame(body any) error {
 	if err := encode.AppendJSONLine(&b, body); err != nil {
 		return err
 	}
-	retained := recordOf(s.r).writer.Reservation.NewPart(1)
+	retained := recordOf(s.r).writer.Memory.NewPart(1)
 	defer retained.ReleaseBytes()
 	if err := retained.ReserveTotal(s.ctx, int64(b.Len())); err != nil {
 		return err

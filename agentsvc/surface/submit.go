@@ -87,7 +87,7 @@ func (req *Request) RestoreTask(ctx context.Context, visibility task.Visibility,
 	if err := req.AdmitCall(ctx, &sub); err != nil {
 		return agentsvc.Task{}, err
 	}
-	restored, err := req.Tasks.Checkpoints.Restore(ctx, visibility, id, checkpoint, req.Actor(), sub.Reservation)
+	restored, err := req.Tasks.Checkpoints.Restore(ctx, visibility, id, checkpoint, req.Actor(), sub.LimitReservation)
 	req.recordTask(restored.ID)
 	return restored, err
 }
@@ -176,7 +176,7 @@ func (req *Request) StreamEvents(w http.ResponseWriter, f *stream.Subscription, 
 	req.openStream()
 	defer req.closeStream()
 	o := req.server.options
-	return f.WriteSSE(w, d, sse.Options{PieceTimeout: o.PieceTimeout, KeepAlive: o.KeepAlive, Reservation: req.memory.NewPart(1)})
+	return f.WriteSSE(w, d, sse.Options{PieceTimeout: o.PieceTimeout, KeepAlive: o.KeepAlive, Memory: req.memory.NewPart(1)})
 }
 
 // openStream counts an open stream of events or a WebSocket. closeStream must follow.

@@ -119,7 +119,7 @@ func (p *pipeline) accept(ctx context.Context, src turnSource, awaited, counted 
 			return acc, nil
 		case errors.Is(err, store.ErrTooManyRunning):
 			where, err = p.moveToQueue(ctx, where)
-		case errors.Is(err, agentsvc.ErrSessionBusy), errors.Is(err, store.ErrAlreadySent), isLost(err) && ctx.Err() == nil:
+		case errors.Is(err, agentsvc.ErrSessionBusy), errors.Is(err, store.ErrAlreadySent), errors.Is(err, agentsvc.ErrTaskChanged) && ctx.Err() == nil:
 			where, err = src.resolveConflict(ctx, where, err)
 		}
 	}

@@ -60,7 +60,7 @@ func (c *Canceller) cancelTask(ctx context.Context, visibility Visibility, id ag
 			c.releaseTurn(ctx, t)
 			t.ApplyEvent(ev)
 			return t.Task, nil
-		case !isLost(err) || ctx.Err() != nil:
+		case !errors.Is(err, agentsvc.ErrTaskChanged) || ctx.Err() != nil:
 			return agentsvc.Task{}, err
 		}
 		// The task changed between the read and the write: read again.
@@ -89,7 +89,7 @@ func (c *Canceller) releaseTurn(ctx context.Context, t store.StoredTask) {
 	if c.releaseReservation == nil || t.Status.State.IsInterrupted() {
 		return
 	}
-	note, err := c.store.Runs.LoadReservation(ctx, t.ID, t.Turn)
+	note, err := c.store.Runs.LoadLimitReservation(ctx, t.ID, t.Turn)
 	if err != nil {
 		c.log.WarnContext(ctx, "the reservation of a cancelled turn is not released before its window ends", "task", t.ID, "error", err)
 	}
@@ -117,7 +117,7 @@ func (c *Canceller) CancelCall(ctx context.Context, visibility Visibility, id ag
 		return agentsvc.ErrNotFound
 	}
 	callCancel := callcancel.Request{Task: id, Turn: t.Turn, Call: call, Reason: reason}
-	if err := c.store.CallCancels.Request(ctx, callCancel); isLost(err) {
+	if err := c.store.CallCancels.Request(ctx, callCancel); errors.Is(err, agentsvc.ErrTaskChanged) {
 		return agentsvc.ErrNotFound
 	} else if err != nil {
 		return err
@@ -141,7 +141,7 @@ func hasOpenCall(evs []agentsvc.Event, call agentsvc.CallID) (open bool) {
 
 // waitForCallEnd waits until the call has a result or the task stops working, and returns nil if the call was
 // cancelled by request, or [agentsvc.ErrNotFound] if it ended by itself.
-func (c *Canceller) waitForCallEnd(ctx context.Context, memory *capacity.Reservation, callCancel callcancel.Request, after int64) error {
+func (c *Canceller) waitForCallEnd(ctx context.Context, memory *capacity.MemoryReservation, callCancel callcancel.Request, after int64) error {
 	waiting, cancel := context.WithTimeout(ctx, callCancelTimeout)
 	defer cancel()
 	for ev, err := range c.reader.logs.follow(waiting, memory, callCancel.Task, after) {

@@ -36,7 +36,7 @@ func (c *Checkpoints) List(ctx context.Context, visibility Visibility, id agents
 // their session's queue; the old task is unchanged. reservation, which may be nil, is stored with the run; by is
 // named in the audit entry. It returns [agentsvc.ErrNotFound] for a task that is not visible and for a sequence that
 // is no checkpoint of its last turn, and [ErrNotRestorable].
-func (c *Checkpoints) Restore(ctx context.Context, visibility Visibility, id agentsvc.TaskID, checkpoint int64, by audit.Actor, reservation *Reservation) (agentsvc.Task, error) {
+func (c *Checkpoints) Restore(ctx context.Context, visibility Visibility, id agentsvc.TaskID, checkpoint int64, by audit.Actor, reservation *LimitReservation) (agentsvc.Task, error) {
 	t, err := c.reader.findTask(ctx, visibility, id, store.TaskParts{})
 	if err != nil {
 		return agentsvc.Task{}, err
@@ -70,7 +70,7 @@ type restoration struct {
 	facts       []agentsvc.Event // of the old task's last turn, up to the checkpoint
 	checkpoint  int64
 	by          audit.Actor
-	reservation *Reservation
+	reservation *LimitReservation
 }
 
 // plan implements turnSource.

@@ -40,9 +40,9 @@ func (l *DeadLetters) List(ctx context.Context, f deadletter.Filter) ([]deadlett
 	return deadletter.List(ctx, l.db, f)
 }
 
-// Add makes run a dead letter and ends its task as failed. It returns [agentsvc.ErrLeaseLost] if the task does not
+// GiveUp makes run a dead letter and ends its task as failed. It returns [agentsvc.ErrLeaseLost] if the task does not
 // wait for the run any more. queue.Options.GiveUp calls it.
-func (l *DeadLetters) Add(ctx context.Context, run store.Run, reason string) error {
+func (l *DeadLetters) GiveUp(ctx context.Context, run store.Run, reason string) error {
 	st := store.New(l.db, run.Tenant)
 	for {
 		t, err := st.Tasks.LoadState(ctx, run.Task)
@@ -64,7 +64,7 @@ func (l *DeadLetters) Add(ctx context.Context, run store.Run, reason string) err
 				l.wakeClaimers()
 			}
 			return nil
-		case !isLost(err) || ctx.Err() != nil:
+		case !errors.Is(err, agentsvc.ErrTaskChanged) || ctx.Err() != nil:
 			return err
 		}
 	}
@@ -75,7 +75,7 @@ func (l *DeadLetters) releaseReservation(ctx context.Context, st *store.Store, r
 	if l.options.ReleaseReservation == nil {
 		return
 	}
-	if note, err := st.Runs.LoadReservation(ctx, run.Task, run.Turn); err == nil && note != "" {
+	if note, err := st.Runs.LoadLimitReservation(ctx, run.Task, run.Turn); err == nil && note != "" {
 		l.options.ReleaseReservation(ctx, run.Tenant, t, note)
 	}
 }
@@ -83,7 +83,7 @@ func (l *DeadLetters) releaseReservation(ctx context.Context, st *store.Store, r
 // Requeue opens a new task that continues a dead letter's turn and returns its id; by is the operator, for the audit
 // entry. The old task stays failed. The turn's recorded facts are copied, so neither model nor tool is called again
 // for them; memory is reserved for these facts. It returns [agentsvc.ErrNotFound] if id is no dead letter (any more).
-func (l *DeadLetters) Requeue(ctx context.Context, memory *capacity.Reservation, by audit.Actor, id deadletter.ID) (deadletter.Letter, agentsvc.TaskID, error) {
+func (l *DeadLetters) Requeue(ctx context.Context, memory *capacity.MemoryReservation, by audit.Actor, id deadletter.ID) (deadletter.Letter, agentsvc.TaskID, error) {
 	found, _, err := deadletter.List(ctx, l.db, deadletter.Filter{ID: id, Limit: 1})
 	if err == nil && len(found) == 0 {
 		err = agentsvc.ErrNotFound
@@ -100,7 +100,7 @@ const requeuePageSize = 100
 
 // RequeueAll requeues the dead letters that f selects and stops after most of them. It returns how many it requeued
 // and how many are left. An error stops it as well; those requeued before stay so.
-func (l *DeadLetters) RequeueAll(ctx context.Context, memory *capacity.Reservation, by audit.Actor, f deadletter.Filter, most int) (n, left int, err error) {
+func (l *DeadLetters) RequeueAll(ctx context.Context, memory *capacity.MemoryReservation, by audit.Actor, f deadletter.Filter, most int) (n, left int, err error) {
 	for looked := 0; ; {
 		f.Limit = min(requeuePageSize, most-looked)
 		found, total, err := deadletter.List(ctx, l.db, f)
@@ -127,7 +127,7 @@ func (l *DeadLetters) RequeueAll(ctx context.Context, memory *capacity.Reservati
 
 // requeueRun requeues one dead letter. The store sets the new run's revision to the tenant's current one: the failure
 // may be one of the old configuration.
-func (l *DeadLetters) requeueRun(ctx context.Context, memory *capacity.Reservation, by audit.Actor, d deadletter.Letter) (agentsvc.TaskID, error) {
+func (l *DeadLetters) requeueRun(ctx context.Context, memory *capacity.MemoryReservation, by audit.Actor, d deadletter.Letter) (agentsvc.TaskID, error) {
 	st := store.New(l.db, d.Tenant)
 	old, err := st.Tasks.LoadState(ctx, d.ID.Task)
 	if err != nil {

@@ -115,7 +115,7 @@ func (d *decisionSource) planDecisions(ctx context.Context, where placement) (tu
 
 // resolveConflict implements turnSource. A run whose session is occupied waits behind the others.
 func (d *decisionSource) resolveConflict(ctx context.Context, where placement, err error) (placement, error) {
-	d.checkSent = d.checkSent || isLost(err)
+	d.checkSent = d.checkSent || errors.Is(err, agentsvc.ErrTaskChanged)
 	if errors.Is(err, agentsvc.ErrSessionBusy) {
 		return d.decisions.turns.moveToQueue(ctx, where)
 	}

@@ -27,7 +27,7 @@ type approvalExpiry struct {
 // task for the expired approvals, or continues a task that waits only for budgets. If nothing is overdue any more,
 // because a decision was made or the time extended, the run rests again. It returns [agentsvc.ErrLeaseLost] in all
 // these cases, since this run has nothing to execute, and other errors of the database.
-func (e *approvalExpiry) settle(ctx context.Context, memory *capacity.Reservation, run store.Run) error {
+func (e *approvalExpiry) settle(ctx context.Context, memory *capacity.MemoryReservation, run store.Run) error {
 	for {
 		t, err := e.store.Tasks.Load(ctx, memory, run.Task, store.TaskParts{Approvals: true})
 		if err != nil {
@@ -52,7 +52,7 @@ func (e *approvalExpiry) settle(ctx context.Context, memory *capacity.Reservatio
 		case err == nil:
 			e.turns.hub.publishEvents(topicKey{e.turns.tenant, t.ID}, r.Events...)
 			return agentsvc.ErrLeaseLost
-		case !isLost(err) || ctx.Err() != nil:
+		case !errors.Is(err, agentsvc.ErrTaskChanged) || ctx.Err() != nil:
 			return err
 		}
 	}
@@ -106,8 +106,11 @@ func (e *approvalExpiry) resumeWithinBudget(ctx context.Context, run store.Run, 
 	}
 	appendStatus(&r, t, agentsvc.Status{State: agentsvc.Working})
 	acc, err := e.turns.commit(ctx, e.turns.newDecisionPlan(opening{priority: store.PriorityNormal, trace: run.Trace, roles: run.Roles}, placement{}, t, r))
-	if err != nil {
-		return err // the task changed meanwhile, or the run is tried again
+	switch {
+	case errors.Is(err, agentsvc.ErrTaskChanged):
+		return agentsvc.ErrLeaseLost
+	case err != nil:
+		return err // the run is tried again
 	}
 	e.turns.dispatch(acc)
 	return agentsvc.ErrLeaseLost

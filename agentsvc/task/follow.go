@@ -35,7 +35,7 @@ type logReader struct {
 
 // follow returns the events of a task after a sequence: first those on the log, then new ones. What it reads of the log
 // is reserved as parts of memory.
-func (l *logReader) follow(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, after int64) iter.Seq2[agentsvc.Event, error] {
+func (l *logReader) follow(ctx context.Context, memory *capacity.MemoryReservation, id agentsvc.TaskID, after int64) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
 		r := l.hub.subscribe(topicKey{l.tenant, id}, after)
 		defer r.close()
@@ -53,7 +53,7 @@ func (l *logReader) follow(ctx context.Context, memory *capacity.Reservation, id
 // complete. The cursor discards what was yielded already and detects gaps; a gap, a dropped queue or a signal of
 // another process makes it read the log. While no run of this process writes, the hub follows other processes
 // (followRemote), and the log is polled in case their signals are lost.
-func (l *logReader) stream(ctx context.Context, memory *capacity.Reservation, r *subscription, id agentsvc.TaskID, last int64, look bool, yield func(agentsvc.Event, error) bool) {
+func (l *logReader) stream(ctx context.Context, memory *capacity.MemoryReservation, r *subscription, id agentsvc.TaskID, last int64, look bool, yield func(agentsvc.Event, error) bool) {
 	c := cursor{lastSeq: last, sentBytes: map[agentsvc.MessageID]int{}}
 	wait, here := firstPollInterval, !look
 	for {
@@ -98,7 +98,7 @@ func (l *logReader) stream(ctx context.Context, memory *capacity.Reservation, r 
 
 // read yields what the log holds after c, in order with the queued events and those that r, which may be nil,
 // receives meanwhile. It reports whether more may follow; after an error, which it yields, it reports false.
-func (l *logReader) read(ctx context.Context, memory *capacity.Reservation, r *subscription, queued []agentsvc.Event, id agentsvc.TaskID, c *cursor, yield func(agentsvc.Event, error) bool) bool {
+func (l *logReader) read(ctx context.Context, memory *capacity.MemoryReservation, r *subscription, queued []agentsvc.Event, id agentsvc.TaskID, c *cursor, yield func(agentsvc.Event, error) bool) bool {
 	// The factor 2 covers a page as read and as encoded text, until its facts are yielded.
 	page := memory.NewPart(2)
 	defer page.ReleaseBytes()
@@ -124,7 +124,7 @@ func (l *logReader) read(ctx context.Context, memory *capacity.Reservation, r *s
 // loadPage reads the page of the log after a sequence. A reader's first page is read at once. Further pages (behind)
 // need one of the hub's catch-up slots, so that many readers with long logs to read leave processors to other
 // requests.
-func (l *logReader) loadPage(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID, after int64, behind bool) ([]agentsvc.Event, bool, error) {
+func (l *logReader) loadPage(ctx context.Context, memory *capacity.MemoryReservation, id agentsvc.TaskID, after int64, behind bool) ([]agentsvc.Event, bool, error) {
 	if behind {
 		select {
 		case l.hub.catchUpSlots <- struct{}{}:
@@ -137,7 +137,7 @@ func (l *logReader) loadPage(ctx context.Context, memory *capacity.Reservation, 
 }
 
 // loadLastTurn reads the facts of a task's last turn, page by page through its whole log.
-func (l *logReader) loadLastTurn(ctx context.Context, memory *capacity.Reservation, id agentsvc.TaskID) ([]agentsvc.Event, error) {
+func (l *logReader) loadLastTurn(ctx context.Context, memory *capacity.MemoryReservation, id agentsvc.TaskID) ([]agentsvc.Event, error) {
 	var turn []agentsvc.Event
 	for after := int64(0); ; {
 		evs, full, err := l.events.LoadPage(ctx, memory, id, after, pageEvents, pageBytes)

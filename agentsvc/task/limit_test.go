@@ -195,7 +195,7 @@ func TestGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		run := store.Run{Tenant: "acme", Task: opened.ID, Turn: 1, Attempts: 4}
-		if err := letters.Add(t.Context(), run, "it never began"); err != nil {
+		if err := letters.GiveUp(t.Context(), run, "it never began"); err != nil {
 			t.Fatal(err)
 		}
 		if facts := drainTurn(t, evs); len(facts) != 1 || facts[0].Status.State != agentsvc.Failed {
@@ -206,7 +206,7 @@ func TestGivenUp(t *testing.T) {
 			t.Errorf("%+v (%v)", dead, err)
 		}
 		for _, run := range []store.Run{run, {Tenant: "acme", Task: "gone", Turn: 1}, {Tenant: "globex", Task: opened.ID, Turn: 1}} {
-			if err := letters.Add(t.Context(), run, "late"); !errors.Is(err, agentsvc.ErrLeaseLost) {
+			if err := letters.GiveUp(t.Context(), run, "late"); !errors.Is(err, agentsvc.ErrLeaseLost) {
 				t.Errorf("%s of %s: %v", run.Task, run.Tenant, err)
 			}
 		}

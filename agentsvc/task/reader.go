@@ -18,7 +18,7 @@ type Visibility struct {
 	Agents []string
 	Owner  *agentsvc.Owner
 	// Memory is what the caller's reads reserve before they load a task or its events; nil = without a bound.
-	Memory *capacity.Reservation
+	Memory *capacity.MemoryReservation
 }
 
 // includesTask reports whether the caller may see t.

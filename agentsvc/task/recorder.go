@@ -31,23 +31,23 @@ type Recorders struct {
 type Recorder struct {
 	shared       *Recorders
 	run          *store.Run
-	memory       *capacity.Reservation // what reads for the run reserve; nil = without a bound
-	removeWriter func()                // removes the run from the hub's writers
-	startedAt    time.Time             // for [Observation].Worked
-	ended        bool                  // the run's end is committed
+	memory       *capacity.MemoryReservation // what reads for the run reserve; nil = without a bound
+	removeWriter func()                      // removes the run from the hub's writers
+	startedAt    time.Time                   // for [Observation].Worked
+	ended        bool                        // the run's end is committed
 }
 
 // New returns the recorder of run, whose reads reserve memory, and registers the run as a writer in the hub. Close must
 // be called when the run is over.
-func (r *Recorders) New(run *store.Run, memory *capacity.Reservation) *Recorder {
+func (r *Recorders) New(run *store.Run, memory *capacity.MemoryReservation) *Recorder {
 	return &Recorder{shared: r, run: run, memory: memory, removeWriter: r.hub.addWriter(topicKey{r.tenant, run.Task}), startedAt: time.Now()}
 }
 
-// BeginRun acquires the task's lease for a run that was claimed from the queue: it raises the task's epoch, which
+// BeginRun begins a run that was claimed from the queue ([store.Runs.BeginRun]): it raises the task's epoch, which
 // fences all earlier workers, and completes run. It returns [agentsvc.ErrLeaseLost] if the task no longer waits for
 // the run, also after it handled an expired approval or a budget wait (approvalExpiry).
 func (r *Recorder) BeginRun(ctx context.Context) error {
-	evs, err := r.shared.store.Runs.AcquireLease(ctx, r.run)
+	evs, err := r.shared.store.Runs.BeginRun(ctx, r.run)
 	switch {
 	case err == nil:
 		r.shared.hub.publishEvents(topicKey{r.shared.tenant, r.run.Task}, evs...)

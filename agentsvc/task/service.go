@@ -98,7 +98,7 @@ type Options struct {
 	// none. A nil function means that there is always capacity.
 	BudgetAvailability func(ctx context.Context, w BudgetWait) (*BudgetChange, error)
 	// ReleaseReservation releases what the turn of a cancelled task had reserved from the tenant's limits, if no
-	// model call of the turn was recorded. note is [Reservation].Note. nil = turns reserve nothing.
+	// model call of the turn was recorded. note is [LimitReservation].Note. nil = turns reserve nothing.
 	ReleaseReservation func(t agentsvc.Task, note string)
 	// Notifications returns the ids of the configured notifications that report on tasks of an agent; nil = none.
 	Notifications func(agent string) []string

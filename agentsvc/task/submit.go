@@ -46,20 +46,20 @@ type Submission struct {
 	// text. Decisions about calls may concern any user's task, so the caller must have checked the sender's
 	// permission; credentials only the sender's own task.
 	Decisions []DecisionInput
-	// Reservation is what admission reserved from the tenant's limits for this message; nil = nothing.
-	Reservation *Reservation
+	// LimitReservation is what admission reserved from the tenant's limits for this message; nil = nothing.
+	LimitReservation *LimitReservation
 	// Receiver is a push notification receiver to register with the turn; nil = none. One that receives all events is
 	// registered with the task of a repeated message as well.
 	Receiver *receiver.Receiver
 	// Memory is what reads on behalf of the sender reserve, see [Visibility].Memory.
-	Memory *capacity.Reservation
+	Memory *capacity.MemoryReservation
 	// Origin is where the message came from, for audit entries.
 	Origin audit.Origin
 }
 
-// Reservation is what admission reserved from a tenant's limits for a message. The note is stored with the run; the
+// LimitReservation is what admission reserved from a tenant's limits for a message. The note is stored with the run; the
 // run's first usage report, or a cancellation before it, settles the reservation by this note.
-type Reservation struct {
+type LimitReservation struct {
 	Note string // identifies the reservation for the code that settles it
 	// Recorded reports that a run was written with the note. If it is false when the submission returns, the caller
 	// must release the reservation itself.
@@ -173,8 +173,8 @@ func (m *Messages) acceptMessage(ctx context.Context, sub Submission) (acc accep
 	}
 	acc, err = m.turns.accept(ctx, m.newSource(sub), sub.Awaited, len(sub.Decisions) == 0)
 	// The run that continues after decisions is not admitted again, so it stores no note.
-	if sub.Reservation != nil && err == nil && acc.events != nil && len(sub.Decisions) == 0 {
-		sub.Reservation.Recorded = true
+	if sub.LimitReservation != nil && err == nil && acc.events != nil && len(sub.Decisions) == 0 {
+		sub.LimitReservation.Recorded = true
 	}
 	if r := sub.Receiver; r != nil && r.FromStart && err == nil && acc.events == nil {
 		repeated := *r
@@ -300,7 +300,7 @@ func (c *continuation) plan(ctx context.Context, where placement) (turnPlan, err
 
 // resolveConflict implements turnSource.
 func (c *continuation) resolveConflict(ctx context.Context, where placement, err error) (placement, error) {
-	c.checkSent = c.checkSent || isLost(err)
+	c.checkSent = c.checkSent || errors.Is(err, agentsvc.ErrTaskChanged)
 	if errors.Is(err, agentsvc.ErrSessionBusy) {
 		return c.messages.turns.moveToQueue(ctx, where)
 	}
@@ -373,6 +373,3 @@ func stampEvent(id agentsvc.TaskID, seq int64, ev agentsvc.Event) agentsvc.Event
 	}
 	return ev
 }
-
-// isLost reports whether a conditional write failed because the task had changed.
-func isLost(err error) bool { return errors.Is(err, agentsvc.ErrLeaseLost) }

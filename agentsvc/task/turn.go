@@ -27,7 +27,7 @@ type opening struct {
 	newContext  agentsvc.ContextID // of a task without a context; "" = a random one
 	priority    store.Priority
 	trace       string             // W3C traceparent of the requesting span; "" = not traced
-	reservation *Reservation       // nil = nothing was reserved
+	reservation *LimitReservation  // nil = nothing was reserved
 	receiver    *receiver.Receiver // nil = none
 	roles       []string           // of the caller; those of the turn before for decisions and copied turns
 }
@@ -39,7 +39,7 @@ func (sub Submission) newOpening(ctx context.Context) opening {
 	if m.ID == "" {
 		m.ID = agentsvc.MessageID(agentsvc.NewID())
 	}
-	return opening{message: m, newContext: sub.NewContext, priority: sub.priority(), trace: trail.TraceParent(ctx), reservation: sub.Reservation, receiver: sub.Receiver, roles: sub.Roles}
+	return opening{message: m, newContext: sub.NewContext, priority: sub.priority(), trace: trail.TraceParent(ctx), reservation: sub.LimitReservation, receiver: sub.Receiver, roles: sub.Roles}
 }
 
 // priority returns the priority of the turn's run.
@@ -64,7 +64,7 @@ func (f turnFactory) newTurn(o opening, where placement) store.NewTurn {
 		MayWait: where.worker == "",
 	}
 	if o.reservation != nil {
-		turn.Reservation = o.reservation.Note
+		turn.LimitReservation = o.reservation.Note
 	}
 	// The claim of a queued run counts its attempt; this run is never claimed.
 	if where.worker != "" {

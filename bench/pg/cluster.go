@@ -125,6 +125,23 @@ func (c *Cluster) Settings(ctx context.Context) (version, settings string, err e
 	return version, strings.Join(parts, ", "), nil
 }
 
+// Written is how many bytes the cluster has written to its log so far, and how many a database holds.
+type Written struct{ WAL, Stored int64 }
+
+// Written reads what was written so far.
+func (c *Cluster) Written(ctx context.Context, database string) (w Written, err error) {
+	conn, err := pgx.Connect(ctx, c.URL(database))
+	if err != nil {
+		return w, fmt.Errorf("connect to %s: %w", database, err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	err = conn.QueryRow(ctx, `SELECT CAST(pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0') AS BIGINT), pg_database_size(current_database())`).Scan(&w.WAL, &w.Stored)
+	if err != nil {
+		return w, fmt.Errorf("read what PostgreSQL has written: %w", err)
+	}
+	return w, nil
+}
+
 func (c *Cluster) exec(ctx context.Context, url, sql string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

@@ -184,11 +184,11 @@ func TestScarceBudget(t *testing.T) {
 			t.Fatalf("%+v, %v, want what the first gives back", third, err)
 		}
 		for _, r := range []struct {
-			*budget.Reservation
+			*budget.CostReservation
 			of  budget.Request
 			out int64
 		}{{second, two, 30}, {third, three, 80}} {
-			if err := r.SettleUsage(t.Context(), m, budgettest.UsageOf(r.Reservation, r.of, 10, r.out)); err != nil {
+			if err := r.SettleUsage(t.Context(), m, budgettest.UsageOf(r.CostReservation, r.of, 10, r.out)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -262,7 +262,7 @@ func TestExpiredReservations(t *testing.T) {
 		}
 		a, m := gone.Budgets.NewGate(budgettest.Acme.ID, ""), gone.Usage.NewMeter(budgettest.Acme.ID, "")
 		requests := []budget.Request{budgettest.NewRequest(), budgettest.NewRequest(), budgettest.NewRequest()}
-		var reserved []*budget.Reservation
+		var reserved []*budget.CostReservation
 		for _, x := range requests {
 			r, err := a.ReserveBudget(t.Context(), x)
 			if err != nil {
@@ -414,7 +414,7 @@ func TestReservationsAddUp(t *testing.T) {
 		budgettest.AddBudget(t, s.Budgets, app, budgettest.TokenBudget(amount))
 		a, m := s.Budgets.NewGate(app.ID, ""), s.Usage.NewMeter(app.ID, "")
 		type reserved struct {
-			*budget.Reservation
+			*budget.CostReservation
 			ask    budget.Request
 			lapsed bool
 		}
@@ -442,7 +442,7 @@ func TestReservationsAddUp(t *testing.T) {
 					out, honest = h.Output+50, false
 				}
 				honest = honest && !h.lapsed
-				if err := h.SettleUsage(t.Context(), m, budgettest.UsageOf(h.Reservation, h.ask, 10, out)); err != nil {
+				if err := h.SettleUsage(t.Context(), m, budgettest.UsageOf(h.CostReservation, h.ask, 10, out)); err != nil {
 					rt.Fatal(err)
 				}
 				spent += 10 + out

@@ -38,7 +38,7 @@ func TestEmbedder(t *testing.T) {
 		newRequest := func(tokens, texts int64) budget.Request {
 			return budget.Request{Call: agentsvc.NewID(), Provider: "p", Model: "e", Input: tokens, Texts: texts}
 		}
-		reserve := func(x budget.Request) *budget.Reservation {
+		reserve := func(x budget.Request) *budget.CostReservation {
 			t.Helper()
 			r, err := gate.ReserveBudget(t.Context(), x)
 			if err != nil {

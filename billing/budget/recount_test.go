@@ -32,7 +32,7 @@ func TestUncountedUsage(t *testing.T) {
 		budgettest.AddBudget(t, one.Budgets, budgettest.Acme, budgettest.TokenBudget(1000))
 
 		short := budgettest.NewRequest()
-		if err := meter.WriteUsage(t.Context(), budget.RunFactsOf(short, budgettest.UsageOf(&budget.Reservation{Began: began}, short, 3, 4))); err != nil {
+		if err := meter.WriteUsage(t.Context(), budget.RunFactsOf(short, budgettest.UsageOf(&budget.CostReservation{Began: began}, short, 3, 4))); err != nil {
 			t.Fatal(err)
 		}
 		budgettest.CheckBalance(t, one.Budgets, budgettest.Acme.ID, "tokens", 0, 0)
@@ -44,7 +44,7 @@ func TestUncountedUsage(t *testing.T) {
 		if _, err := other.Budgets.ListBudgets(t.Context(), budgettest.Acme.ID); err != nil { // now the process reads the budget
 			t.Fatal(err)
 		}
-		if err := allowance.RecordUnreserved(t.Context(), meter, free, budgettest.UsageOf(&budget.Reservation{Began: began}, free, 10, 20)); err != nil {
+		if err := allowance.RecordUnreserved(t.Context(), meter, free, budgettest.UsageOf(&budget.CostReservation{Began: began}, free, 10, 20)); err != nil {
 			t.Fatal(err)
 		}
 		budgettest.CheckBalance(t, one.Budgets, budgettest.Acme.ID, "tokens", 37, 0)

@@ -35,9 +35,9 @@ type Request struct {
 	IsLocal bool
 }
 
-// Reservation is what a call has reserved in every budget that applies to it. Exactly one of [Reservation.SettleUsage]
-// and [Reservation.ReleaseUsage] must follow.
-type Reservation struct {
+// CostReservation is what a call has reserved in every budget that applies to it. Exactly one of [CostReservation.SettleUsage]
+// and [CostReservation.ReleaseUsage] must follow.
+type CostReservation struct {
 	// Output is how many tokens the response may have: less than requested if the budgets have less left.
 	Output int64
 	// Began is the database's time at which the call began. It selects the windows, so the usage row must have the
@@ -66,7 +66,7 @@ const (
 // reserved. After that it returns an error with the detail [*agentsvc.ExhaustedBudget].
 //
 // The reservation expires after reservationExpiry unless [Service.Run] of this process renews it.
-func (g *Gate) ReserveBudget(ctx context.Context, request Request) (*Reservation, error) {
+func (g *Gate) ReserveBudget(ctx context.Context, request Request) (*CostReservation, error) {
 	if !g.HasBudgets() {
 		return nil, nil //nolint:nilnil // there is nothing to settle
 	}
@@ -79,7 +79,7 @@ func (g *Gate) ReserveBudget(ctx context.Context, request Request) (*Reservation
 		return nil, nil //nolint:nilnil // as above
 	}
 	request.MinOutput = min(request.MinOutput, request.Output)
-	r := &Reservation{gate: g, request: request, currency: currency, Output: request.Output}
+	r := &CostReservation{gate: g, request: request, currency: currency, Output: request.Output}
 	began, wait := time.Now(), minRetryWait
 	for {
 		// Each attempt takes a new time: a wait can cross the end of a window.
@@ -194,7 +194,7 @@ func longestExhausted(bounds []costBound, left []Balance, request Request) error
 // under the condition that all of it fits, and then the lines and the new balances under the condition that the
 // reservation exists. The budgets' amounts and whether they are hard come from table budget, not from the cache, so a
 // budget that was just lowered takes effect at once.
-func (r *Reservation) tryReserve(ctx context.Context, bounds []costBound) ([]Balance, bool, error) {
+func (r *CostReservation) tryReserve(ctx context.Context, bounds []costBound) ([]Balance, bool, error) {
 	tenant, call := string(r.gate.tenant), r.request.Call
 	r.lines = make([]reservationLine, len(bounds))
 	// left is new for each attempt; the queries below fill it.
@@ -260,7 +260,7 @@ func (r *Reservation) tryReserve(ctx context.Context, bounds []costBound) ([]Bal
 
 // lockBalances adds row locks on the balances to b, in the order of the lines, which is the same in all transactions.
 // Without them two calls could both reserve the last tokens. SQLite has one writer at a time and needs none.
-func (r *Reservation) lockBalances(b *db.Batch) {
+func (r *CostReservation) lockBalances(b *db.Batch) {
 	if r.gate.service.db.Engine() != db.Postgres {
 		return
 	}

@@ -90,7 +90,7 @@ func TestPlanChangesCurrency(t *testing.T) {
 			agentsvctest.RequireNoErrors(t, err)
 			budgettest.AddBudget(t, s.Budgets, team, budget.Budget{Name: currency, Unit: budget.InMoney, Amount: 500, Currency: currency, Window: calendar.Day, Hard: true})
 		}
-		reserve := func(x budget.Request) *budget.Reservation {
+		reserve := func(x budget.Request) *budget.CostReservation {
 			t.Helper()
 			r, err := a.ReserveBudget(t.Context(), x)
 			agentsvctest.RequireNoErrors(t, err)

@@ -15,15 +15,17 @@ import (
 // again from the usage rows. used.Call must be the request's, used.StartedAt the reservation's Began.
 //
 // If the database does not respond, the row is queued ([usage.Service.WritePending]) and the error is returned as well.
-func (r *Reservation) SettleUsage(ctx context.Context, m *usage.Meter, used agentsvc.Usage) error {
+func (r *CostReservation) SettleUsage(ctx context.Context, m *usage.Meter, used agentsvc.Usage) error {
 	return r.closeReservation(ctx, m.RowsOf(r.currency, r.request.runFacts(used)))
 }
 
 // ReleaseUsage returns the reserved amount: the call was not made, or used nothing.
-func (r *Reservation) ReleaseUsage(ctx context.Context) error { return r.closeReservation(ctx, nil) }
+func (r *CostReservation) ReleaseUsage(ctx context.Context) error {
+	return r.closeReservation(ctx, nil)
+}
 
 // closeReservation ends the reservation. rows holds the usage row of the call, or nothing.
-func (r *Reservation) closeReservation(ctx context.Context, rows []usage.Row) error {
+func (r *CostReservation) closeReservation(ctx context.Context, rows []usage.Row) error {
 	s, tenant, call := r.gate.service, string(r.gate.tenant), r.request.Call
 	defer s.reservations.removeCall(call)
 	b := db.Batch{Key: tenant}

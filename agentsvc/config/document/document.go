@@ -37,10 +37,10 @@ const maxTextBytes = 4 << 20
 var tooMuchText = fmt.Sprintf("the document has more than %d MiB of text, aliases and variables counted each time", maxTextBytes>>20)
 
 // tooManyValues is the problem of a document beyond maxNodes.
-var tooManyValues = fmt.Sprintf("the document has more than %d values, aliases counted each time", maxNodes)
+var tooManyValues = fmt.Sprintf("the document has more than %d values and comments, aliases counted each time", maxNodes)
 
-// maxValues returns an upper bound for the number of values in src, from the bytes that begin a value or separate
-// two. The YAML parser needs some hundred bytes of memory for each value and builds the tree before it can be
+// maxValues returns an upper bound for the number of values and comments in src, from the bytes that begin one or separate
+// two values. A comment takes as much memory as a value. The YAML parser needs some hundred bytes of memory for each value and builds the tree before it can be
 // counted, so that this check comes first. Ordinary prose contains few such bytes.
 func maxValues(src []byte) int {
 	count := func(c string) int { return bytes.Count(src, []byte(c)) }
@@ -48,7 +48,13 @@ func maxValues(src []byte) int {
 	// Between two commas of a mapping are a key and a value, even if the colon is missing. Outside of braces a pair has
 	// no comma and a line of its own.
 	lines := 1 + count("\n") + count("\r") + count("\u0085") + count("\u2028") + count("\u2029")
-	return count("[") + count("{") + count("-") + 2*count("?") + commas + max(commas, colons) + min(colons, lines)
+	return count("[") + count("{") + count("-") + count("#") + 2*count("?") + commas + max(commas, colons) + min(colons, lines)
+}
+
+// EstimateMemory returns the bytes that the tree of src takes at most, about, before it is read.
+func EstimateMemory(src []byte) int64 {
+	const nodeBytes = 256 // measured: a node with its text and its place in its parent
+	return int64(min(maxValues(src), maxNodes)) * nodeBytes
 }
 
 // Document is a YAML document as a tree without aliases and merge keys, with its variables replaced.

@@ -35,6 +35,10 @@ func RestoreText(given, old []byte) []byte {
 	if err != nil {
 		return given
 	}
+	restored := RestoreSecrets(doc, before)
+	if !bytes.Contains(given, []byte(document.Mask)) && reflect.DeepEqual(restored, doc) {
+		return given // the text is not read three times more if it has no mask, neither in a value nor in a comment
+	}
 	masked, comments := MaskSecrets(before), map[string]string{}
 	mask := newCommentMask(before, masked)
 	shown := document.Amend(old, masked, func(comment string) string {
@@ -45,7 +49,6 @@ func RestoreText(given, old []byte) []byte {
 	if bytes.Equal(given, shown) {
 		return old // nothing was changed, so that also the quotes of the masked values stay
 	}
-	restored := RestoreSecrets(doc, before)
 	return document.Amend(given, restored, func(comment string) string {
 		if original, ok := comments[comment]; ok {
 			return original

@@ -29,7 +29,7 @@ const (
 type AnswerBuilder struct {
 	// ctx is the call's. memory reserves the answer's memory.
 	ctx    context.Context
-	memory *capacity.Reservation
+	memory *capacity.MemoryReservation
 	// maxBytes bounds textBytes, and separately bufferedBytes.
 	maxBytes int
 	// step is llm.Request.Step, for generated call ids.
@@ -121,7 +121,7 @@ func (a *AnswerBuilder) AppendArguments(c *PartialCall, piece string) error {
 func (a *AnswerBuilder) Calls() []*PartialCall { return a.calls }
 
 // AddBufferedBytes counts bytes that are buffered until the end of the answer. It returns [ErrTooLong] if there are too
-// many, or the error of [capacity.Reservation.ReserveBytes].
+// many, or the error of [capacity.MemoryReservation.ReserveBytes].
 func (a *AnswerBuilder) AddBufferedBytes(n int) error {
 	return a.addBytes(&a.bufferedBytes, n, a.maxBytes)
 }

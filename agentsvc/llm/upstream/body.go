@@ -29,7 +29,7 @@ type eventBody struct {
 	marker string
 	// ctx is the request's. memory reserves the event's memory.
 	ctx    context.Context
-	memory *capacity.Reservation
+	memory *capacity.MemoryReservation
 	// eventSize is the number of bytes of the current event so far.
 	eventSize int
 	// maxEventSize is the size of the largest event so far, which has been reserved.

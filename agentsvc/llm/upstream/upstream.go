@@ -130,7 +130,7 @@ func (v Vendor) readEvents(ctx context.Context, req llm.Request, events func(con
 type transportCall struct {
 	// lease and memory are those of the request, then read-only.
 	lease  agentsvc.LeaseCheck
-	memory *capacity.Reservation
+	memory *capacity.MemoryReservation
 	// bodyErr is the error that ended the body, see Vendor.EndOnReadError. It is written and read by the goroutine that
 	// reads the body.
 	bodyErr error

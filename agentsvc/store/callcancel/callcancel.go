@@ -39,7 +39,7 @@ type Queue struct {
 func NewQueue(d *db.DB) *Queue { return &Queue{d.Platform()} }
 
 // Request stores a request for the process that executes the call. Repeating it changes nothing. It returns
-// [agentsvc.ErrLeaseLost] if the task does not work on that turn. Old requests of the tenant are deleted in the same
+// [agentsvc.ErrTaskChanged] if the task does not work on that turn. Old requests of the tenant are deleted in the same
 // transaction.
 func (s *Store) Request(ctx context.Context, c Request) error {
 	b := db.Batch{StorageKind: db.StoresMore}
@@ -57,7 +57,7 @@ func (s *Store) Request(ctx context.Context, c Request) error {
 	case err != nil:
 		return fmt.Errorf("request to cancel call %s of task %s: %w", c.Call, c.Task, err)
 	case n == 0:
-		return agentsvc.ErrLeaseLost
+		return agentsvc.ErrTaskChanged
 	}
 	return nil
 }

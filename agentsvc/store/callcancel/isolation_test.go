@@ -27,7 +27,7 @@ func TestIsolation(t *testing.T) {
 		}
 		alice, bob, queue := callcancel.New(d, "alice"), callcancel.New(d, "bob"), callcancel.NewQueue(d)
 		his := callcancel.Request{Task: "t1", Turn: 1, Call: "c1", Reason: "his"}
-		if err := bob.Request(ctx, his); !errors.Is(err, agentsvc.ErrLeaseLost) {
+		if err := bob.Request(ctx, his); !errors.Is(err, agentsvc.ErrTaskChanged) {
 			t.Errorf("Bob requests: %v", err)
 		}
 		hers := callcancel.Request{Tenant: "alice", Task: "t1", Turn: 1, Call: "c1", Reason: "hers"}

@@ -34,7 +34,7 @@ type Body struct {
 	maxBytes int64
 	// values is the number of JSON values that were read, size their bytes.
 	values, size int
-	reservation  reservation
+	reservation  bodyReservation
 }
 
 // NewBody returns a body that takes its memory from the budget.
@@ -83,7 +83,7 @@ func (b *Body) ReadFile(r *http.Request) ([]byte, error) {
 // memory from a separate quota, until release is called, and its bytes count against a separate rate: such bodies
 // cannot use up the app's own. [Body.Reserve] must be called once the sender is verified, before release.
 func (b *Body) ReadUnverified(r *http.Request, verifier io.Writer) (body []byte, release func(), err error) {
-	var unverified reservation
+	var unverified bodyReservation
 	body, err = readMetered(io.TeeReader(r.Body, verifier), r.ContentLength, b.maxBytes, b.newMeter(r, &unverified).useUnverifiedPool())
 	if err != nil {
 		unverified.release()
@@ -157,7 +157,7 @@ func (b *Body) reserveRead(ctx context.Context) error {
 }
 
 // newMeter returns the meter for r's body, whose memory is reserved in h.
-func (b *Body) newMeter(r *http.Request, h *reservation) *meter {
+func (b *Body) newMeter(r *http.Request, h *bodyReservation) *meter {
 	a := newMeter(r.Context(), b.budget, b.App, h, nil)
 	if p, ok := r.Body.(*timedBody); ok { // else the body was read before, and r.Body is a copy in memory
 		a.cutOff, a.pause = p.abortRead, p.pauseTimeout

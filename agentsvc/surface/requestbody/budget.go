@@ -78,8 +78,8 @@ func (b *Budget) addLargeBytes(n int64) {
 	}
 }
 
-// reservation is what one body has reserved. The zero value has nothing. One goroutine uses it at a time.
-type reservation struct {
+// bodyReservation is what one body has reserved. The zero value has nothing. One goroutine uses it at a time.
+type bodyReservation struct {
 	// budget is what release returns to; nil = nothing is reserved.
 	budget *Budget
 	// smallBytes is its part of Budget.smallBytes, largeBytes of Budget.largeBytes.
@@ -91,14 +91,14 @@ type reservation struct {
 }
 
 // addLargeBytes adds n to the memory that this body takes of r.
-func (res *reservation) addLargeBytes(r *Budget, n int64) {
+func (res *bodyReservation) addLargeBytes(r *Budget, n int64) {
 	res.budget, res.largeBytes = r, res.largeBytes+n
 	r.addLargeBytes(n)
 }
 
 // reserveDecoded waits until a body of size bytes that was read may be decoded to that many values, and charges its
 // app's rate for the work. It does nothing for a body that it reserved before. It returns errBodyBudgetExhausted.
-func (res *reservation) reserveDecoded(ctx context.Context, r *Budget, app db.ID, size, values int) (err error) {
+func (res *bodyReservation) reserveDecoded(ctx context.Context, r *Budget, app db.ID, size, values int) (err error) {
 	if res.smallBytes > 0 || res.values != nil {
 		return nil // the body is read a second time, as serveIdempotent does
 	}
@@ -132,7 +132,7 @@ func (res *reservation) reserveDecoded(ctx context.Context, r *Budget, app db.ID
 }
 
 // release returns everything that is reserved. It may be called more than once.
-func (res *reservation) release() {
+func (res *bodyReservation) release() {
 	if res.budget == nil {
 		return
 	}
@@ -147,5 +147,5 @@ func (res *reservation) release() {
 	if res.largeBytes > 0 {
 		res.budget.addLargeBytes(-res.largeBytes)
 	}
-	*res = reservation{}
+	*res = bodyReservation{}
 }

@@ -15,9 +15,9 @@ func TestBodyReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var large int64
 		r := NewBudget(func(n int64) { large = n }, DefaultRate)
-		var small []*reservation
+		var small []*bodyReservation
 		for range smallBodyBudget / (smallBodyBytes + smallBodyValues*valueMemory) {
-			h := &reservation{}
+			h := &bodyReservation{}
 			if err := h.reserveDecoded(t.Context(), r, "acme", smallBodyBytes, smallBodyValues); err != nil {
 				t.Fatal(err)
 			}
@@ -26,13 +26,13 @@ func TestBodyReservation(t *testing.T) {
 		if n := r.smallBytes.Load(); n > smallBodyBudget || len(r.values.apps) != 0 || large != 0 {
 			t.Errorf("small bodies take %d of the counter, values of %d apps", n, len(r.values.apps))
 		}
-		more := &reservation{}
+		more := &bodyReservation{}
 		if err := more.reserveDecoded(t.Context(), r, "acme", smallBodyBytes, smallBodyValues); err != nil || more.smallBytes != 0 || len(r.values.apps) != 1 {
 			t.Errorf("a small body beyond the counter: %v", err)
 		}
 		// These bodies have the largest number of values: the second one of an app waits in vain, that of another app
 		// does not.
-		dense, second, other := &reservation{}, &reservation{}, &reservation{}
+		dense, second, other := &bodyReservation{}, &bodyReservation{}, &bodyReservation{}
 		if err := dense.reserveDecoded(t.Context(), r, "acme", 150<<10, decode.MaxValues); err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,7 @@ type meter struct {
 	rates *rateLimits
 	app   db.ID
 	// reservation gets what is reserved. Its owner releases it.
-	reservation *reservation
+	reservation *bodyReservation
 	// cutOff aborts the reading of the body, see quotaPool.reserveBody; nil = nothing needs to be aborted.
 	cutOff func()
 	// pause is called before the server stops reading for a while, and what it returns after: the client's timeouts do
@@ -40,7 +40,7 @@ type meter struct {
 }
 
 // newMeter returns the meter for a body of app that reserves its memory in h.
-func newMeter(ctx context.Context, r *Budget, app db.ID, h *reservation, cutOff func()) *meter {
+func newMeter(ctx context.Context, r *Budget, app db.ID, h *bodyReservation, cutOff func()) *meter {
 	return &meter{ctx: ctx, budget: r, pool: r.bytes, rates: r.rates, app: app, reservation: h, cutOff: cutOff, reread: h.body != nil || h.smallBytes > 0}
 }
 

@@ -37,7 +37,7 @@ func TestRefusedBodyStopsBeingRead(t *testing.T) {
 
 // newTestMeter returns the meter of a body with a budget of its own.
 func newTestMeter(t testing.TB, app db.ID) *meter {
-	return newMeter(t.Context(), NewBudget(nil, DefaultRate), app, &reservation{}, func() {})
+	return newMeter(t.Context(), NewBudget(nil, DefaultRate), app, &bodyReservation{}, func() {})
 }
 
 // TestTakeBody checks that an announced size allocates nothing before the bytes arrive, and that a body which is not

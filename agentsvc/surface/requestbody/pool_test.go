@@ -201,7 +201,7 @@ func TestPacedBodyGivesWay(t *testing.T) {
 		r := NewBudget(nil, DefaultRate)
 		r.rates.chargeApp("acme", (bodyBurst+60)*DefaultRate-1)
 		r.rates.debtUntil.Store(0) // as if the body had begun before the debt
-		a := newMeter(t.Context(), r, "acme", &reservation{}, nil)
+		a := newMeter(t.Context(), r, "acme", &bodyReservation{}, nil)
 		end := make(chan error)
 		go func() {
 			_, err := readMetered(bytes.NewReader(make([]byte, 1<<20)), 1<<20, MaxMessage, a)

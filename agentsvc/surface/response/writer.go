@@ -19,9 +19,9 @@ type Writer struct {
 	Status int
 	// RequestBytes is the size of the request's JSON body, see collectThreshold.
 	RequestBytes int
-	// Reservation is for the memory of what is read and encoded for the response. [Writer.InitMemory] initializes it;
+	// Memory is for the memory of what is read and encoded for the response. [Writer.InitMemory] initializes it;
 	// it is released with the response.
-	Reservation capacity.Reservation
+	Memory capacity.MemoryReservation
 
 	// deadline is when the client must have taken all of a large response; zero = it is small or a stream.
 	deadline time.Time
@@ -73,7 +73,7 @@ const memoryFactor = 2
 // InitMemory makes the memory of the response count for app, "" = the platform; pool = nil does not bound it. Before it
 // is called nothing counts.
 func (w *Writer) InitMemory(pool *capacity.Pool, app db.ID) {
-	w.Reservation.InitReservation(pool, app, memoryFactor)
+	w.Memory.InitReservation(pool, app, memoryFactor)
 }
 
 // responseDeadline returns when a client must have taken a response of n bytes: acceptTimeout, and the time at minRate.
@@ -98,7 +98,7 @@ func reserve(to http.ResponseWriter, n int) error {
 	if n <= capacity.FreeBytes || w == nil {
 		return nil
 	}
-	return w.Reservation.ReserveTotal(context.Background(), int64(n)) // waits for capacity.MaxWait at most
+	return w.Memory.ReserveTotal(context.Background(), int64(n)) // waits for capacity.MaxWait at most
 }
 
 // unwrapWriter returns the Writer that w is or wraps, nil if there is none.

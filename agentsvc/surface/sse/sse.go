@@ -26,8 +26,8 @@ type Options struct {
 	PieceTimeout time.Duration
 	// KeepAlive is the longest silence: after it a comment is written.
 	KeepAlive time.Duration
-	// Reservation is for the memory of the event that is being written; nil = no bound.
-	Reservation *capacity.Reservation
+	// Memory is for the memory of the event that is being written; nil = no bound.
+	Memory *capacity.MemoryReservation
 }
 
 // Writer writes server-sent events, and a comment whenever KeepAlive has passed without one. Every write has a deadline,
@@ -147,7 +147,7 @@ func (w *Writer) writeKeepAlive() {
 // flushBuffer writes the buffer within PieceTimeout, empties it and restarts the timer for comments. The caller holds
 // w.mu.
 func (w *Writer) flushBuffer() error {
-	err := w.options.Reservation.ReserveTotal(context.Background(), int64(w.buf.Len())) // waits for capacity.MaxWait at most
+	err := w.options.Memory.ReserveTotal(context.Background(), int64(w.buf.Len())) // waits for capacity.MaxWait at most
 	if err == nil {
 		_ = w.rc.SetWriteDeadline(time.Now().Add(w.options.PieceTimeout)) // not supported by the writers of tests
 		_, err = w.w.Write(w.buf.Bytes())
@@ -158,7 +158,7 @@ func (w *Writer) flushBuffer() error {
 	// One large event must not keep its memory for as long as the stream lasts.
 	if w.buf.Reset(); w.buf.Cap() > maxIdleBuffer {
 		w.buf = bytes.Buffer{}
-		w.options.Reservation.ReleaseBytes()
+		w.options.Memory.ReleaseBytes()
 	}
 	w.timer.Reset(w.options.KeepAlive)
 	return err

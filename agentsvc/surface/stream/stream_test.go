@@ -171,7 +171,7 @@ func TestStreamWithoutMemory(t *testing.T) {
 			}
 		})
 		o := testOptions
-		o.Reservation = pool.NewReservation("acme", 1)
+		o.Memory = pool.NewReservation("acme", 1)
 		w := httptest.NewRecorder()
 		if err := s.WriteSSE(w, plainEncoder, o); !errors.Is(err, capacity.ErrFull) {
 			t.Errorf("WriteSSE = %v, want it for the log", err)

@@ -35,7 +35,7 @@ type Options struct {
 	MayReply bool
 	// Memory is the reservation of what is read for the client; nil = without a bound. WaitSettled adds to it what it
 	// keeps.
-	Memory *capacity.Reservation
+	Memory *capacity.MemoryReservation
 	// DropsTask says that the task was read for the first event alone: once that is sent WriteEvents drops its history
 	// and artifacts, and releases Memory.
 	DropsTask bool

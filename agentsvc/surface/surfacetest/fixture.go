@@ -109,7 +109,7 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 		return a.ExecuteRun(ctx, run, lease)
 	}, queue.Options{
 		Calls: shared.Hub, Log: log, GiveUp: func(ctx context.Context, run store.Run, reason string) error {
-			return h.DeadLetters.Add(ctx, run, reason)
+			return h.DeadLetters.GiveUp(ctx, run, reason)
 		},
 	})
 	h.DeadLetters = task.NewDeadLetters(h.DB, shared.Hub, h.Workers.WakeClaimers, task.DeadOptions{})

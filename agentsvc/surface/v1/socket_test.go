@@ -103,18 +103,17 @@ func TestSocketOrigin(t *testing.T) {
 	unset := newSlowFixture(t, v1.Options{}, surface.Options{})
 	tests := []struct {
 		h      *surfacetest.Fixture
-		origin string
+		origin string // several, with spaces between them, in a header each
 		ok     bool
 	}{
 		{h, "https://app.example.com", true}, {h, "https://evil.example.com", false}, {h, "null", false}, {h, "", true}, {h, h.URL, true},
 		{h, "http://app.example.com", false}, {all, "https://evil.example.com", true},
 		{unset, "https://evil.example.com", false}, {unset, "", true}, {unset, unset.URL, true},
+		{h, "https://app.example.com https://evil.example.com", false}, {unset, unset.URL + " https://evil.example.com", false},
 	}
 	for _, tt := range tests {
 		o := websocket.DialOptions{HTTPHeader: http.Header{}}
-		if tt.origin != "" {
-			o.HTTPHeader.Set("Origin", tt.origin)
-		}
+		o.HTTPHeader["Origin"] = strings.Fields(tt.origin)
 		s, resp := tt.h.DialSocket(t, socketPath, "", o)
 		if (s != nil) != tt.ok || s == nil && resp.StatusCode != http.StatusForbidden {
 			t.Errorf("a page of %q: %s, want it let in: %v", tt.origin, resp.Status, tt.ok)

@@ -76,7 +76,7 @@ func NewRequest() budget.Request {
 }
 
 // UsageOf returns the usage of a reservation's call.
-func UsageOf(r *budget.Reservation, x budget.Request, in, out int64) agentsvc.Usage {
+func UsageOf(r *budget.CostReservation, x budget.Request, in, out int64) agentsvc.Usage {
 	return agentsvc.Usage{Call: x.Call, StartedAt: r.Began, Provider: x.Provider, Model: x.Model, InputTokens: in, OutputTokens: out}
 }
 

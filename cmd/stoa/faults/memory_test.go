@@ -4,6 +4,7 @@ package faults_test
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"fmt"
@@ -106,7 +107,7 @@ func (p *targetProcess) sendAttack(ctx context.Context, a stoatest.Attack) (int,
 	if a.GRPC {
 		client, url = p.http2Client, p.grpcURL
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+a.Path, bytes.NewReader(a.Body))
+	r, err := http.NewRequestWithContext(ctx, cmp.Or(a.Method, http.MethodPost), url+a.Path, bytes.NewReader(a.Body))
 	if err != nil {
 		return 0, err
 	}
@@ -267,6 +268,61 @@ func TestMemory(t *testing.T) {
 			}
 			each("24 x honest", repeatAttack(24, stoatest.HonestJSON(1 << 20)[0])...)
 			each("gzip", newGzipBomb(12<<20))
+		})
+	}
+}
+
+// TestConfigurationMemory has a tenant save, read and restore configurations that are meant to take many times their
+// size. Saving one reads its text several times: to restore masks, to check it and for the audit trail.
+func TestConfigurationMemory(t *testing.T) {
+	pairs := func(format string, n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	const valid = "llms: {m: {provider: scripted, script: [{then: [{say: ok}]}]}}\nagents:\n  assistant: {llm: m}\n"
+	for _, test := range []struct {
+		name, text string
+		want       int // HTTP status
+	}{
+		{"unknown keys on lines", pairs("%x:\n", 49_000), http.StatusBadRequest},
+		{"agents without a value", "agents:\n" + pairs(" %x:\n", 49_000), http.StatusBadRequest},
+		{"one line of JSON", "{" + strings.TrimSuffix(pairs(`"%x":1,`, 49_000), ",") + "}", http.StatusBadRequest},
+		{"empty skills", "agents: {a: {skills: [" + strings.Repeat("{},", 33_000) + "]}}", http.StatusRequestEntityTooLarge},
+		{"comments", pairs("%x: # \n", 33_000), http.StatusBadRequest},
+		{"many agents", valid + pairs("  a%x: {llm: m, description: d, skills: [{id: a, name: b, tags: [c, d]}]} # api_key: s\n", 1_900), http.StatusOK},
+		{"a long text", valid + "  b: {llm: m, instruction: '" + strings.Repeat("word, ", 16_000) + "'}\n", http.StatusOK},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := startTarget(t, "sqlite://stoa.db")
+			operator := &client{baseURL: p.URL, token: stoatest.AdminSecret, http: p.client}
+			if err := operator.requestJSON(t.Context(), http.MethodPost, "/admin/apps", map[string]any{"name": "acme", "config": valid}, nil); err != nil {
+				t.Fatal(err)
+			}
+			var developer struct {
+				Token string `json:"access_token"`
+			}
+			if err := operator.requestJSON(t.Context(), http.MethodPost, "/admin/apps/acme/tokens", map[string]any{"sub": "dev", "roles": []string{"developer"}}, &developer); err != nil {
+				t.Fatal(err)
+			}
+			newAttack := func(text string) stoatest.Attack {
+				return stoatest.Attack{
+					Surface: "configuration", Shape: test.name, Method: http.MethodPut, Path: "/config", Body: []byte(text),
+					Header: map[string]string{"Content-Type": "application/yaml", "Authorization": "Bearer " + developer.Token},
+				}
+			}
+			send := func(text string, want int) {
+				if status, err := p.sendAttack(t.Context(), newAttack(text)); err != nil || status != want {
+					t.Errorf("%.40q: HTTP %d, %v, want %d", text, status, err, want)
+				}
+			}
+			a := newAttack(test.text)
+			send(valid+"# a comment\n", http.StatusOK)
+			p.checkMemory(t, a.Name(), a)
+			p.checkMemory(t, "4 x "+a.Name(), repeatAttack(4, a)...)
+			send(test.text, test.want)
 		})
 	}
 }

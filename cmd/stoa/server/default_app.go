@@ -172,8 +172,9 @@ func checkAppConfig(src []byte, o config.Options, plan string, deps runtime.Depe
 }
 
 // newConfigChecker returns the check of tenancy.Options.CheckConfig.
-func newConfigChecker(deps runtime.Dependencies) func(ctx context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) ([]tenancy.Warning, error) {
+func newConfigChecker(deps runtime.Dependencies, tuner *gcTuner) func(ctx context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) ([]tenancy.Warning, error) {
 	return func(_ context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) ([]tenancy.Warning, error) {
+		defer tuner.beginReading(src)()
 		problems, err := checkAppConfig(src, config.Options{Lookup: secret, Grants: grants, OperatorKey: lookupEnv}, plan, deps)
 		return newWarnings(problems), err
 	}

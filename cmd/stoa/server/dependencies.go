@@ -72,12 +72,25 @@ func openDependencies(ctx context.Context, o Options, s Storage, bus *signal.Bus
 
 // newTenancyOptions returns the callbacks with which the tenancy service uses the configuration, billing, storage and
 // authentication packages. Package tenancy must not import them (see plan_test.go), so that they are given to it as
-// functions. stale is the age of a heartbeat at which a worker counts as dead.
-// apps points to the service that is made with the options.
-func newTenancyOptions(shared runtime.Dependencies, stale time.Duration, verifier *authz.Verifier, apps **tenancy.Service) tenancy.Options {
+// functions. stale is the age of a heartbeat at which a worker counts as dead. tuner gets the size of each configuration
+// that is read. apps points to the service that is made with the options.
+func newTenancyOptions(shared runtime.Dependencies, stale time.Duration, verifier *authz.Verifier, tuner *gcTuner, apps **tenancy.Service) tenancy.Options {
 	load := newDeletingLoader(apps)
 	return tenancy.Options{
-		CheckConfig: newConfigChecker(shared), Guard: shared.FolderGuard, DecodeConfig: document.Decode, MaskConfig: redact.MaskText, RestoreMasked: redact.RestoreText, FlattenConfig: config.LeafValues, Log: shared.Log, CheckPlan: newPlanCheck(shared.Billing),
+		CheckConfig: newConfigChecker(shared, tuner), Guard: shared.FolderGuard,
+		DecodeConfig: func(src []byte) (map[string]any, error) {
+			defer tuner.beginReading(src)()
+			return document.Decode(src)
+		},
+		MaskConfig: func(src []byte) (text, asJSON []byte, err error) {
+			defer tuner.beginReading(src)()
+			return redact.MaskText(src)
+		},
+		RestoreMasked: func(given, old []byte) []byte {
+			defer tuner.beginReading(given)()
+			return redact.RestoreText(given, old)
+		},
+		FlattenConfig: config.LeafValues, Log: shared.Log, CheckPlan: newPlanCheck(shared.Billing),
 		// An app cannot claim a pair that the process itself accepts: it would otherwise decide about tokens of the
 		// whole platform.
 		IsReservedIssuer: verifier.IsReserved, CheckHost: func(ctx context.Context, host string, private bool) error {

@@ -127,7 +127,7 @@ func (e *Execution) executeRun(ctx context.Context, run store.Run, lease agentsv
 
 // giveUp makes a run that has had its attempts a dead letter and counts it.
 func (e *Execution) giveUp(ctx context.Context, dead *task.DeadLetters, run store.Run, reason string) error {
-	err := dead.Add(ctx, run, reason)
+	err := dead.GiveUp(ctx, run, reason)
 	if m := e.telemetry.metrics; err == nil && m != nil {
 		m.RecordRunState(ctx, e.AppName(ctx, run.Tenant), "dead")
 	}

@@ -180,7 +180,7 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	var apps *tenancy.Service
-	apps = tenancy.New(storage.DB, storage.keyring, bus, newTenancyOptions(base, o.Settings.Queue.StaleThreshold, platform.verifier, &apps))
+	apps = tenancy.New(storage.DB, storage.keyring, bus, newTenancyOptions(base, o.Settings.Queue.StaleThreshold, platform.verifier, network.gcTuner, &apps))
 	owned, err := openAppIdentity(ctx, apps, platform, base, &c)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 type Attack struct {
 	Surface string // the protocol, such as "extension"
 	Shape   string // of the body, such as "parts of 0"
+	Method  string // "" = POST
 	Path    string
 	Header  map[string]string
 	// As sent: for gRPC with its frame, for a WebSocket one text message.
