@@ -49,9 +49,11 @@ web: ## build the console from web/ into web/dist (needs npm); its types follow 
 .PHONY: test
 test: build ## run every test with the race detector, with a private PostgreSQL, Redis, MariaDB, MCP servers, OpenID provider, browser, official clients and a generated one, and Chroma
 	@.ci/needs gcc=gcc,libc6-dev bwrap=bubblewrap
-	@.ci/needs haproxy=haproxy || echo "ATTENTION: the rolling restarts behind a balancer are skipped" >&2
+	@.ci/needs haproxy=haproxy nginx=nginx-light caddy=caddy || echo "ATTENTION: the rolling restarts behind some balancers are skipped" >&2
+	@.ci/needs lintian=lintian podman=podman buildah=buildah runc=runc systemd-analyze=systemd || echo "ATTENTION: some of the package, the image and the unit is not tested" >&2
 	@.ci/needs prometheus=prometheus || echo "ATTENTION: the metrics are not held against a real Prometheus" >&2
 	@.ci/needs promtool=prometheus amtool=prometheus-alertmanager || echo "ATTENTION: alerts and their routes are not tested" >&2
+	@$(if $(filter ./...,$(PKG)),$(AS_BUILT) .ci/in deploy/charttest go test ./...)
 	@servers=$$(.ci/mcp-servers) || echo "ATTENTION: the tests against the reference MCP servers are skipped" >&2; \
 	provider=$$(.ci/oidc-provider) || echo "ATTENTION: the test against a real OpenID provider is skipped" >&2; \
 	client=$$(.ci/a2a-sdk) || echo "ATTENTION: the test with the official A2A client for JavaScript is skipped" >&2; \
@@ -66,7 +68,7 @@ test: build ## run every test with the race detector, with a private PostgreSQL,
 faults: ## run the tests that break things on purpose (build tag faults)
 	@packages=$$(grep -rlE --include='*_test.go' '^//go:build .*\bfaults\b' . | xargs -r -n1 dirname | sort -u); \
 	if [[ -z $$packages ]]; then echo "no test carries the build tag faults: nothing was broken, nothing is proved" >&2; exit 1; fi; \
-	.ci/needs haproxy=haproxy || echo "ATTENTION: the rolling restarts behind a balancer are skipped" >&2; \
+	.ci/needs haproxy=haproxy nginx=nginx-light caddy=caddy || echo "ATTENTION: the rolling restarts behind some balancers are skipped" >&2; \
 	.ci/with-services go test -tags faults -count 1 -timeout 60m -v $(ARGS) $$packages | grep --line-buffered -vE '^=== (RUN|PAUSE|CONT|NAME)'
 
 .PHONY: weaviate
@@ -82,7 +84,7 @@ bench: build ## measure, with fsync on, and print the ratios
 lint: bin/golangci-lint-$(GOLANGCI_LINT_VERSION) ## check format, go.mod, go vet and the linters of .golangci.yml
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
 	if [[ -n $$unformatted ]]; then echo "not formatted, make fmt does it:" >&2; echo "$$unformatted" >&2; exit 1; fi
-	@for module in . $(dir $(wildcard bench/go.mod)); do \
+	@for module in . $(dir $(wildcard bench/go.mod deploy/charttest/go.mod)); do \
 		echo "lint: $$module"; \
 		.ci/in $$module go mod tidy -diff; \
 		$(AS_BUILT) .ci/in $$module go vet ./...; \
@@ -99,9 +101,14 @@ vuln: ## look for known vulnerabilities, where their database can be reached
 		echo "ATTENTION: vuln.go.dev cannot be reached, so nobody looked for known vulnerabilities" >&2; exit 0; fi; \
 	go run golang.org/x/vuln/cmd/govulncheck@v$(GOVULNCHECK_VERSION) ./...
 
+.PHONY: package
+package: ## write static binaries, Debian packages, SBOMs and checksums to dist; ARCHS="amd64 arm64"
+	@.ci/needs dpkg-deb=dpkg
+	@deploy/package/build
+
 .PHONY: clean
-clean: ## remove bin
-	rm -rf bin
+clean: ## remove bin and dist
+	rm -rf bin dist
 
 # The linter of exactly this version: the machine's own where it has it, else built once.
 bin/golangci-lint-$(GOLANGCI_LINT_VERSION):

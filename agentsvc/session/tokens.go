@@ -2,10 +2,12 @@ package session
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"sync"
 	"unicode/utf8"
 
-	"github.com/tiktoken-go/tokenizer"
+	"github.com/tiktoken-go/tokenizer/codec"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/llm"
@@ -22,14 +24,7 @@ func NewTokenCounter(provider, model string) TokenCounter {
 	if provider != "openai" {
 		return func(_ *pattern.StepBudget, text string) int { return EstimateTokens(text) }
 	}
-	codec := sync.OnceValue(func() tokenizer.Codec {
-		if c, err := tokenizer.ForModel(tokenizer.Model(model)); err == nil {
-			return c
-		}
-		// An unknown model is probably a new one: use the latest encoding.
-		c, _ := tokenizer.Get(tokenizer.O200kBase)
-		return c
-	})
+	encoding := sync.OnceValue(func() *codec.Codec { return newEncoding(model) })
 	return func(w *pattern.StepBudget, text string) int {
 		w.BeginComputation()
 		defer w.EndComputation()
@@ -43,7 +38,7 @@ func NewTokenCounter(provider, model string) TokenCounter {
 			if w.SpendSteps(len(piece)*stepsPerByte) != nil {
 				break
 			}
-			tokens, err := codec().Count(piece)
+			tokens, err := encoding().Count(piece)
 			if err != nil {
 				break
 			}
@@ -52,6 +47,24 @@ func NewTokenCounter(provider, model string) TokenCounter {
 		}
 		return n + EstimateTokens(text)
 	}
+}
+
+// cl100kPrefixes are the beginnings of the names of models with the encoding cl100k_base, and o200kPrefixes those of newer
+// models whose names begin with one of them.
+var (
+	cl100kPrefixes = []string{"gpt-4", "gpt-3.5", "gpt-35", "text-embedding-", "ft:gpt-4", "ft:gpt-3.5", "ft:davinci-002", "ft:babbage-002"}
+	o200kPrefixes  = []string{"gpt-4o", "gpt-4.1", "gpt-4.5", "ft:gpt-4o", "ft:gpt-4.1"}
+)
+
+// newEncoding returns the encoding of a model of the APIs that Stoa calls. An unknown model is probably a new one and has the
+// latest encoding. The package above codec would choose as well, but links the vocabularies of models that only the API of
+// completions has, which Stoa does not call: 2.4 MB.
+func newEncoding(model string) *codec.Codec {
+	has := func(prefix string) bool { return strings.HasPrefix(model, prefix) }
+	if slices.ContainsFunc(cl100kPrefixes, has) && !slices.ContainsFunc(o200kPrefixes, has) {
+		return codec.NewCl100kBase()
+	}
+	return codec.NewO200kBase()
 }
 
 const (

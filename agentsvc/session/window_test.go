@@ -313,3 +313,22 @@ func (c *endingContext) Err() error {
 	}
 	return nil
 }
+
+// TestEncodings checks which models have the older encoding: it has two tokens for this text, the newer one has one.
+func TestEncodings(t *testing.T) {
+	t.Parallel()
+	const text = " Благодарю"
+	older := session.NewTokenCounter("openai", "gpt-4")(newWork(t), text)
+	newer := session.NewTokenCounter("openai", "gpt-4o")(newWork(t), text)
+	if older <= newer {
+		t.Fatalf("gpt-4 counts %d tokens and gpt-4o %d: the text does not distinguish them", older, newer)
+	}
+	for model, want := range map[string]int{
+		"gpt-4-turbo": older, "gpt-3.5-turbo-0125": older, "text-embedding-3-small": older, "ft:gpt-4-0613:acme": older,
+		"gpt-4o-mini": newer, "gpt-4.1": newer, "gpt-4.1-nano": newer, "gpt-5-mini": newer, "o3": newer, "ft:gpt-4o-2024:acme": newer, "": newer,
+	} {
+		if got := session.NewTokenCounter("openai", model)(newWork(t), text); got != want {
+			t.Errorf("%s counts %d tokens, want %d", model, got, want)
+		}
+	}
+}

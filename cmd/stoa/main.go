@@ -40,6 +40,7 @@ type commands struct {
 	Chat     chatCmd     `cmd:"" help:"Talk with an agent: one conversation, a message a line."`
 	Task     taskCmd     `cmd:"" help:"List, show and cancel tasks, and decide on the tool calls that they wait with."`
 	Docs     docsCmd     `cmd:"" help:"Upload, list, search and delete the documents that agents answer from."`
+	Health   healthCmd   `cmd:"" help:"Ask a server whether it serves, as health checks of containers do."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 

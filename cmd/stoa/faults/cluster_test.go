@@ -3,6 +3,7 @@ package faults_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -42,6 +43,7 @@ type clusterOptions struct {
 	database string // address; "" = a new database on the tests' server
 	args     []string
 	env      func(n int) []string // environment of process n
+	hosts    []string             // addresses of loopback of the processes, which then have one port; nil = 127.0.0.1
 	build    *build
 }
 
@@ -73,14 +75,20 @@ func startCluster(t *testing.T, s clusterOptions) *cluster {
 	if s.build == nil {
 		s.build = plainBuild
 	}
+	common := itoa(freePort(t))
 	for i := range max(s.nodes, 1) {
-		port := itoa(freePort(t))
+		host, port := "127.0.0.1", common
+		if s.hosts != nil {
+			host = s.hosts[i]
+		} else {
+			port = itoa(freePort(t))
+		}
 		n := &node{cluster: c, program: s.build.programPath(t), dir: t.TempDir()}
 		n.metricsAddr = "127.0.0.1:" + itoa(freePort(t))
-		n.args = append([]string{"serve", "--host", "127.0.0.1", "--port", port, "--grpc-port", "0", "--metrics-addr", n.metricsAddr,
+		n.args = append([]string{"serve", "--host", host, "--port", port, "--grpc-port", "0", "--metrics-addr", n.metricsAddr,
 			"--queue-stale-threshold", staleThreshold.String(), "--queue-initial-delay", "100ms"}, n.connectionArgs()...)
 		n.args = append(n.args, s.args...)
-		n.client = &client{baseURL: "http://127.0.0.1:" + port, http: c.client}
+		n.client = &client{baseURL: "http://" + net.JoinHostPort(host, port), http: c.client}
 		if s.env != nil {
 			n.env = s.env(i)
 		}
