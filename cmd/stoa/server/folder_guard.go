@@ -12,7 +12,7 @@ import (
 // of the configuration and of the exports, the files of secrets, keys and certificates, the log file, and the .env
 // files that configfile.NewLookup reads. A grant of a folder that is, contains or lies in one of them is refused when it
 // is made and again when it is used. The files with secrets among them are its own files, which the operator's app cannot
-// reach either: its models would otherwise read them to whoever asks.
+// reach either: its models would otherwise show them to any caller.
 func newFolderGuard(o Options, d *db.DB) (*grant.Guard, error) {
 	folders, files := []string{}, []string{".env"}
 	if d.Engine() == db.SQLite {
