@@ -12,8 +12,8 @@
 //     API keys (opened in identity.go), which decides the tenant, and acquires the tenant's built app from [Execution].Runtimes.
 //   - The app's task service writes the turn and starts its run here with a lease, or leaves it to the queue.
 //     [Execution].RunPool claims queued runs and calls executeRun, which selects the app and the revision of the run.
-//   - The worker writes events with the epoch of its lease. A worker that lost its lease changes nothing any more:
-//     its statements match no row, and its context ends.
+//   - The worker writes events with the epoch of its lease. A worker that lost its lease changes nothing of the
+//     task any more: its statements match no row, and its context ends. Only usage that it owes is still recorded.
 //   - Budgets are reserved and settled around each model call (packages runtime and billing, opened by openBilling);
 //     limits are counted at admission (openRateCounts).
 //   - Every answer is read from the task's log. The signal bus announces new events to the subscriptions of other
@@ -40,17 +40,20 @@
 //     (Service.ExpireReservations).
 //   - What stops a worker that lost its lease? agentsvc/store/record.go (Runs.advanceTask compares the epoch, and all
 //     other statements of a record depend on it), agentsvc/queue/lease.go (leaseKeeper.renewBeforeExpiry,
-//     leaseKeeper.confirmHeartbeat), agentsvc/queue/active_run.go (activeRuns.stopLost).
+//     leaseKeeper.confirmHeartbeat), agentsvc/queue/active_run.go (activeRuns.stopLost). The epoch rises where the next
+//     worker begins, in agentsvc/store/run.go (Runs.BeginRun), and at a rescue, in agentsvc/store/runqueue.go
+//     (RunQueue.RescueRuns).
 //   - How does a decision continue a turn? agentsvc/surface/tenantapi/task.go (newDecisionHandler),
 //     agentsvc/task/decide.go (Decisions.Decide, turnFactory.newDecisionPlan), agentsvc/store/approval.go
 //     (Approvals.RecordDecisions), agentsvc/task/accept.go (pipeline.dispatch); the new run reads the decision in
-//     agentsvc/runner/execution.go (execution.replayJournal), and agentsvc/agent/tool_call.go (toolCalls.resumeCalls)
-//     runs the approved call.
+//     agentsvc/runner/execution.go (execution.replayJournal), and agentsvc/agent/llm.go hands the approved call to
+//     agentsvc/agent/tool_call.go (toolCalls.resumeCalls), which runs it.
 //   - What does a slow reader of a stream cost? agentsvc/surface/stream/writesse.go (Subscription.WriteSSE),
 //     agentsvc/surface/sse/sse.go (Writer.flushBuffer sets the deadline of each write), agentsvc/task/hub.go
 //     (Hub.publishLocal bounds the queue of a subscription), agentsvc/task/follow.go (logReader.stream, in which a reader
 //     that lags reads the log again).
-//   - What follows a new revision? tenancy/runtimecache/cache.go (Cache.Acquire returns a new runtime from then on), and
+//   - What follows a new revision? tenancy/runtimecache/cache.go (Cache.Acquire returns a new runtime from then on; the
+//     former one while the new revision cannot be built), and
 //     for a run that was accepted before execution.go (Execution.executeRun keeps its revision). Schedules:
 //     agentsvc/trigger/scheduler.go (Scheduler.syncSchedules), background.go (backgroundConfigs.loadSchedules),
 //     agentsvc/trigger/scheduletable.go (scheduleTable.saveSchedules replaces the stored ones).
