@@ -23,6 +23,8 @@ type connection struct {
 	end      context.CancelCauseFunc
 	// unsolicited bounds what the server sends without a call.
 	unsolicited unsolicited
+	// boundRecorded is set by recordBound and guarded by the connector's mu.
+	boundRecorded bool
 	// done is closed when the session is over and its resources are released.
 	done chan struct{}
 	// toolsChanged is set when the server notifies that its list of tools changed, and cleared by refreshList.
@@ -35,7 +37,7 @@ func (c *connection) isAlive() bool {
 	case <-c.done:
 		return false
 	default:
-		return true
+		return c.lifetime.Err() == nil
 	}
 }
 
@@ -103,6 +105,9 @@ func describeReason(err error) string {
 // failed attempt the next one is delayed, and until then the error is returned at once.
 func (con *connector) ensureConnection(ctx context.Context) (*connection, error) {
 	con.mu.Lock()
+	if con.conn != nil {
+		con.recordBound(con.conn)
+	}
 	switch {
 	case con.ctx.Err() != nil:
 		con.mu.Unlock()
@@ -147,7 +152,7 @@ func (con *connector) dialServer() {
 	}
 	con.mu.Lock()
 	defer con.mu.Unlock()
-	// recordBound may have run before: then it set nextDial, but there is no connection for it to have dropped.
+	// A session that is over already is not published: the calls that wait get its reason.
 	if err == nil && conn.exceededBound() != nil {
 		conn, err = nil, conn.exceededBound()
 	}
@@ -236,8 +241,8 @@ func (con *connector) connectWith(t Transport) (*connection, error) {
 	// Connect has no timeout of its own: the timer ends its context. Stop reports whether that has not happened.
 	connectTimer, stopClosing := time.AfterFunc(con.options.ConnectTimeout, func() { c.end(nil) }), context.AfterFunc(con.ctx, func() { c.end(nil) })
 	c.session, err = client.Connect(context.WithValue(c.lifetime, exchangeKey{}, seen), transport, nil)
-	// From here on requests of this exchange are replies and notifications.
-	seen.endCall()
+	// The library opens its stream for unsolicited messages in the context of this exchange.
+	seen.revokeAllowance()
 	// inTime is false if the timer or the connector's end has cut the attempt off.
 	inTime := connectTimer.Stop()
 	inTime = stopClosing() && inTime
@@ -256,7 +261,9 @@ func (con *connector) connectWith(t Transport) (*connection, error) {
 	con.wg.Go(func() {
 		stopClosing := context.AfterFunc(con.ctx, c.close)
 		stopAborting := context.AfterFunc(c.lifetime, func() {
+			con.mu.Lock()
 			con.recordBound(c)
+			con.mu.Unlock()
 			_ = c.session.Close()
 		})
 		_ = c.session.Wait()
@@ -273,14 +280,14 @@ func (con *connector) connectWith(t Transport) (*connection, error) {
 	return c, nil
 }
 
-// recordBound delays the next attempt to connect if the session exceeded a bound. Calls until then fail with that reason.
+// recordBound delays the next attempt to connect if the session exceeded a bound. Calls until then fail with that
+// reason. It does so once for each connection. The caller holds con.mu.
 func (con *connector) recordBound(c *connection) {
 	bound := c.exceededBound()
-	if bound == nil {
+	if bound == nil || c.boundRecorded {
 		return
 	}
-	con.mu.Lock()
-	defer con.mu.Unlock()
+	c.boundRecorded = true
 	wait := con.retryBackoff.NextBackOff()
 	con.dialErr, con.nextDial, con.boundExceeded = bound, time.Now().Add(wait), true
 	con.options.Logger.Warn("a session with an MCP server was ended", "tool", con.options.Name, "reason", bound.reason, "retry_in", wait.Round(time.Millisecond))

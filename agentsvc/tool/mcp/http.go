@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"mime"
@@ -56,9 +57,9 @@ func (t *serverTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if err := c.unsolicited.add(1, 0); err != nil {
 			return nil, err
 		}
-	case req.Method == http.MethodPost && seen.isOfCall():
+	case req.Method == http.MethodPost && isCall(req):
 		seen.grantAllowance(t.maxBytes)
-	case req.Method == http.MethodPost && seen != nil:
+	case req.Method == http.MethodPost:
 		defer time.AfterFunc(t.replyTimeout, func() { c.end(errReplyTimeout) }).Stop()
 	}
 	// The library gives replies a context that never ends.
@@ -116,32 +117,40 @@ type httpExchange struct {
 	// refusedSession reports that the server rejected a request of an established session with 404 or 400: it no longer
 	// knows the session, so it did not run the call.
 	refusedSession bool
-	// ended reports that the call is over: what is sent from then on are replies to the server, and notifications.
-	ended bool
 	// allowedEvents and allowedBytes are what the server may still send as the answer to the last request.
 	allowedEvents, allowedBytes int
 }
 
-// isOfCall reports whether requests of the exchange are calls, whose answers are awaited as long as their contexts
-// allow.
-func (e *httpExchange) isOfCall() bool {
-	if e == nil {
+// isCall reports whether req carries a call. Other messages are replies and notifications, which have no answer.
+func isCall(req *http.Request) bool {
+	if req.GetBody == nil {
 		return false
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return !e.ended
+	body, err := req.GetBody()
+	if err != nil {
+		return false
+	}
+	defer func() { _ = body.Close() }()
+	var message struct {
+		ID     json.RawMessage `json:"id"`
+		Method string          `json:"method"`
+	}
+	err = json.NewDecoder(body).Decode(&message)
+	return err == nil && message.Method != "" && len(message.ID) > 0
 }
 
-// endCall records that the call is over, and revokes what is left of its allowance.
-func (e *httpExchange) endCall() {
+// revokeAllowance revokes what is left of the allowance.
+func (e *httpExchange) revokeAllowance() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.ended, e.allowedEvents, e.allowedBytes = true, 0, 0
+	e.allowedEvents, e.allowedBytes = 0, 0
 }
 
-// grantAllowance permits one answer of at most n bytes, and the lines around it.
+// grantAllowance permits one answer of at most n bytes, and the lines around it. e may be nil.
 func (e *httpExchange) grantAllowance(n int) {
+	if e == nil {
+		return
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.allowedEvents, e.allowedBytes = 1, n+4<<10

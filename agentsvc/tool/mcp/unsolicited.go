@@ -21,8 +21,8 @@ const (
 	// unsolicitedBytesBurst and unsolicitedBytesRate bound their bytes in the same way.
 	unsolicitedBytesBurst = 1 << 20
 	unsolicitedBytesRate  = 64 << 10
-	// replyTimeout bounds how long a server may take to accept one reply to a request of its own. The replies that wait
-	// hold what they answer in memory.
+	// replyTimeout bounds how long a server may take to accept one reply to a request of its own, or a notification. The
+	// replies that wait hold what they answer in memory.
 	replyTimeout = 10 * time.Second
 )
 
@@ -30,7 +30,7 @@ const (
 var (
 	errTooManyUnsolicited = &unavailableError{reason: fmt.Sprintf("it sent too many messages that answer no call: at most %d at once and %d a second are read", unsolicitedBurst, unsolicitedRate)}
 	errTooMuchUnsolicited = &unavailableError{reason: fmt.Sprintf("it sent too much that answers no call: at most %d MiB at once and %d KiB a second are read", unsolicitedBytesBurst>>20, unsolicitedBytesRate>>10)}
-	errReplyTimeout       = &unavailableError{reason: fmt.Sprintf("it did not accept a reply within %v", replyTimeout)}
+	errReplyTimeout       = &unavailableError{reason: fmt.Sprintf("it did not accept a reply or a notification within %v", replyTimeout)}
 )
 
 // tokenBucket holds what may still be used at once; it fills again with time. The zero value is full.

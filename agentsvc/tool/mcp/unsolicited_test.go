@@ -126,6 +126,9 @@ func TestReplyTimeout(t *testing.T) {
 			result = `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`
 		case "tools/list":
 			result = `{"tools":[]}`
+		case "server/discover":
+			w.WriteHeader(http.StatusNotFound)
+			return
 		case "":
 			waits <- struct{}{}
 			<-r.Context().Done()
