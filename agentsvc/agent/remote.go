@@ -32,6 +32,9 @@ type RemoteOptions struct {
 	Headers map[string]string
 	// Timeout bounds one attempt of a turn, 0 = 30 s.
 	Timeout time.Duration
+	// MaxBytes bounds the text of a turn's answer, in bytes, and with fileFactor all of the answer; 0 =
+	// [llm.DefaultMaxBytes].
+	MaxBytes int
 	// CompleteOnly suppresses Chunk events: only whole messages are yielded.
 	CompleteOnly bool
 	// HTTP is the client for all requests; its transport enforces the egress rules. Nil: http.DefaultClient.
@@ -66,7 +69,7 @@ func (r *Remote) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Eve
 	return func(yield func(agentsvc.Event, error) bool) {
 		within, cancel := context.WithTimeout(ctx, r.options.Timeout)
 		defer cancel()
-		v := &remoteRun{Remote: r, inv: inv, yield: yield, shownAnswer: shownAnswer{id: agentsvc.MessageID(agentsvc.NewID())}, artifacts: map[a2a.ArtifactID][]agentsvc.Part{}}
+		v := &remoteRun{Remote: r, inv: inv, yield: yield, shownAnswer: shownAnswer{id: agentsvc.MessageID(agentsvc.NewID())}, artifacts: map[a2a.ArtifactID][]agentsvc.Part{}, received: newReceivedAnswer(r.options)}
 		err := v.sendMessage(within)
 		switch {
 		case err == nil || errors.Is(err, errStopped):
@@ -81,6 +84,8 @@ func (r *Remote) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Eve
 				v.cancelTask(ctx)
 			}
 			err = &RemoteError{Agent: r.options.Name, Reason: fmt.Sprintf("did not answer within %v", r.options.Timeout), Retryable: !v.accepted}
+		case v.received.exceeded:
+			v.cancelTask(ctx)
 		}
 		yield(agentsvc.Event{}, err)
 	}
@@ -103,6 +108,8 @@ type remoteRun struct {
 	artifactText []agentsvc.Part
 	// artifacts holds the parts received so far, by artifact, so that a repeated task snapshot yields only what is new.
 	artifacts map[a2a.ArtifactID][]agentsvc.Part
+	// received counts what the other server sent, and bounds it.
+	received receivedAnswer
 	shownAnswer
 }
 
@@ -231,6 +238,9 @@ var settledStates = map[a2a.TaskState]agentsvc.State{
 
 // applyEvent updates the state of the turn from an event of the remote task and yields new text and artifact parts.
 func (r *remoteRun) applyEvent(ev a2a.Event) error {
+	if err := r.received.addEvent(r.options.Name); err != nil {
+		return err
+	}
 	switch ev := ev.(type) {
 	// A task is a snapshot, sent first, or again by each poll: only what was not known is yielded.
 	case *a2a.Task:
@@ -263,12 +273,19 @@ func (r *remoteRun) updateStatus(at remoteTask, status a2a.TaskStatus) error {
 	if status.State != a2a.TaskStateWorking || status.Message == nil {
 		return nil
 	}
-	return r.showText(r.unshownText(status.Message.ID, joinText(fromA2AParts(status.Message.Parts))))
+	text := r.unshownText(status.Message.ID, joinText(fromA2AParts(status.Message.Parts)))
+	if err := r.received.add(r.options.Name, []agentsvc.Part{agentsvc.TextPart(text)}); err != nil {
+		return err
+	}
+	return r.showText(text)
 }
 
 // addArtifact records parts of an artifact and shows their text. With more set they are appended to the artifact, else
 // they replace it.
 func (r *remoteRun) addArtifact(art *a2a.Artifact, parts []agentsvc.Part, more, last bool) error {
+	if err := r.received.add(r.options.Name, parts); err != nil {
+		return err
+	}
 	if more {
 		r.artifacts[art.ID] = joinParts(r.artifacts[art.ID], parts)
 	} else {
@@ -313,6 +330,11 @@ func (r *remoteRun) yieldAnswer(state agentsvc.State, m *a2a.Message) error {
 	answer := agentsvc.Message{Task: r.inv.Task, Role: agentsvc.RoleAgent, Parts: r.artifactText}
 	if m != nil && len(m.Parts) > 0 {
 		answer.Parts = fromA2AParts(m.Parts)
+		// The message may repeat all that was shown, so it is measured by itself.
+		final := newReceivedAnswer(r.options)
+		if err := final.add(r.options.Name, answer.Parts); err != nil {
+			return err
+		}
 	}
 	if len(answer.Parts) == 0 {
 		answer.Parts = []agentsvc.Part{agentsvc.TextPart("")}

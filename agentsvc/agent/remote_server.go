@@ -30,7 +30,7 @@ type remoteServer struct {
 	name string
 	// cardURL is where the card is fetched; "" if the card is configured.
 	cardURL string
-	// httpClient adds the configured headers, see withHeaders.
+	// httpClient adds the configured headers, see newRemoteClient.
 	httpClient *http.Client
 	cache      *clientCache
 }
@@ -58,7 +58,7 @@ func newRemoteServer(o RemoteOptions) (remoteServer, error) {
 		for _, i := range card.SupportedInterfaces {
 			trusted[parseOrigin(i.URL)] = true
 		}
-		p.httpClient = withHeaders(o.HTTP, o.Headers, trusted)
+		p.httpClient = newRemoteClient(o, trusted)
 		p.cache.client, err = p.newClient(context.Background(), card)
 		return p, err
 	case o.CardURL != "":
@@ -75,7 +75,7 @@ func newRemoteServer(o RemoteOptions) (remoteServer, error) {
 		}
 		trusted[parseOrigin(where)] = true
 	}
-	p.httpClient = withHeaders(o.HTTP, o.Headers, trusted)
+	p.httpClient = newRemoteClient(o, trusted)
 	return p, nil
 }
 
@@ -175,9 +175,10 @@ func (s remoteServer) newClient(ctx context.Context, card *a2a.AgentCard) (*a2ac
 	return client, nil
 }
 
-// withHeaders returns a copy of c that adds headers to requests to trusted origins, and returns a [*remoteStatusError]
-// for some statuses. A fetched card may name interfaces on any host; those must not receive the headers.
-func withHeaders(c *http.Client, headers map[string]string, trusted map[string]bool) *http.Client {
+// newRemoteClient returns a copy of o.HTTP that adds the headers to requests to trusted origins, bounds the responses, and
+// returns a [*remoteStatusError] for some statuses. A fetched card may name interfaces on any host; those must not receive the headers.
+func newRemoteClient(o RemoteOptions, trusted map[string]bool) *http.Client {
+	c := o.HTTP
 	if c == nil {
 		c = http.DefaultClient
 	}
@@ -187,11 +188,12 @@ func withHeaders(c *http.Client, headers map[string]string, trusted map[string]b
 	if next == nil {
 		next = http.DefaultTransport
 	}
-	out.Transport = statusTransport{headerTransport{next, headers, trusted}}
+	limit := int64(newReceivedAnswer(o).maxText) * fileFactor * responseFactor
+	out.Transport = statusTransport{limitTransport{headerTransport{next, o.Headers, trusted}, limit}}
 	return &out
 }
 
-// headerTransport is the transport of withHeaders. It is read-only and safe for concurrent use.
+// headerTransport is the transport of newRemoteClient. It is read-only and safe for concurrent use.
 type headerTransport struct {
 	next    http.RoundTripper
 	headers map[string]string

@@ -159,7 +159,7 @@ func buildRunnerAgent(b *agentBuilder, _ string, a *config.Agent) (agent.Agent, 
 // buildRemoteAgent builds an agent of type remote, which calls an agent on another server by A2A. A card in a file is
 // read now, so that a later change of the file has no effect.
 func buildRemoteAgent(b *agentBuilder, name string, a *config.Agent) (agent.Agent, error) {
-	o := agent.RemoteOptions{Name: name, URL: a.URL, CardURL: a.AgentCardURL, Headers: map[string]string{}, Timeout: a.Timeout, CompleteOnly: !a.Streaming, HTTP: b.traces.propagateTrace(b.egressClient.HTTPWithHeaderTimeout(a.Timeout))}
+	o := agent.RemoteOptions{Name: name, URL: a.URL, CardURL: a.AgentCardURL, Headers: map[string]string{}, Timeout: a.Timeout, CompleteOnly: !a.Streaming, MaxBytes: b.maxAnswerBytes, HTTP: b.traces.propagateTrace(b.egressClient.HTTPWithHeaderTimeout(a.Timeout))}
 	maps.Copy(o.Headers, a.Headers)
 	if c := a.Credentials; c != nil {
 		o.Headers["Authorization"] = "Bearer " + c.Token

@@ -97,6 +97,8 @@ func (con *connector) callTool(ctx context.Context, r *remoteTool, in tool.Call)
 			return formatResult(res)
 		case ctx.Err() != nil:
 			return "", con.wrapUnavailable(ctx, ctx.Err())
+		case c.exceededBound() != nil:
+			return "", fmt.Errorf("its server gave no result: %s; whether the call took effect is unknown", c.exceededBound().reason)
 		// The server did not run the call, so repeating it is safe.
 		case seen.isSessionRefused() || errors.Is(err, mcp.ErrSessionMissing):
 			con.dropConnection(c)
@@ -134,7 +136,7 @@ func (con *connector) checkOffered(ctx context.Context, c *connection, r *remote
 // dropConnection abandons a connection that is lost or whose session the server has forgotten. The session is closed in
 // the background, since that may take a request.
 func (con *connector) dropConnection(c *connection) {
-	con.wg.Go(func() { _ = c.session.Close() })
+	con.wg.Go(c.close)
 	con.mu.Lock()
 	defer con.mu.Unlock()
 	if con.conn == c {

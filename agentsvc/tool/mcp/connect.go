@@ -17,6 +17,14 @@ type connection struct {
 	session *mcp.ClientSession
 	// process is the server's program; nil for a server at an address.
 	process *process
+	// lifetime ends with the session, with a reason as its cause if a bound ended it. Everything of the session ends
+	// with it. end ends it.
+	lifetime context.Context
+	end      context.CancelCauseFunc
+	// unsolicited bounds what the server sends without a call.
+	unsolicited unsolicited
+	// boundRecorded is set by recordBound and guarded by the connector's mu.
+	boundRecorded bool
 	// done is closed when the session is over and its resources are released.
 	done chan struct{}
 	// toolsChanged is set when the server notifies that its list of tools changed, and cleared by refreshList.
@@ -29,8 +37,30 @@ func (c *connection) isAlive() bool {
 	case <-c.done:
 		return false
 	default:
-		return true
+		return c.lifetime.Err() == nil
 	}
+}
+
+// newConnection returns a connection without a session. The caller ends it.
+func newConnection() *connection {
+	c := &connection{done: make(chan struct{})}
+	// The session outlives the call that opened it, so its context is not the caller's.
+	c.lifetime, c.end = context.WithCancelCause(context.Background())
+	c.unsolicited.end = c.end
+	return c
+}
+
+// exceededBound returns the bound that ended the session; nil: none did.
+func (c *connection) exceededBound() *unavailableError {
+	bound, _ := errors.AsType[*unavailableError](context.Cause(c.lifetime))
+	return bound
+}
+
+// close closes the session. The library first waits for the replies that are being sent, and reports the end to the server. Both
+// have sessionCloseTimeout.
+func (c *connection) close() {
+	defer time.AfterFunc(sessionCloseTimeout, func() { c.end(nil) }).Stop()
+	_ = c.session.Close()
 }
 
 // Reasons why a server is not available. Their texts are shown to callers and models.
@@ -75,6 +105,9 @@ func describeReason(err error) string {
 // failed attempt the next one is delayed, and until then the error is returned at once.
 func (con *connector) ensureConnection(ctx context.Context) (*connection, error) {
 	con.mu.Lock()
+	if con.conn != nil {
+		con.recordBound(con.conn)
+	}
 	switch {
 	case con.ctx.Err() != nil:
 		con.mu.Unlock()
@@ -113,18 +146,26 @@ func (con *connector) dialServer() {
 	if err == nil {
 		if _, err = con.refreshList(con.ctx, conn); err != nil {
 			err = &unavailableError{reason: "it returned no list of tools: " + describeReason(err), cause: err}
-			_ = conn.session.Close()
+			conn.close()
 			conn = nil
 		}
 	}
 	con.mu.Lock()
 	defer con.mu.Unlock()
+	// A session that is over already is not published: the calls that wait get its reason.
+	if err == nil && conn.exceededBound() != nil {
+		conn, err = nil, conn.exceededBound()
+	}
 	// Publish before dialDone is closed, so that the waiting calls see the outcome.
 	con.conn, con.dialErr = conn, err
 	close(con.dialDone)
 	con.dialDone = nil
 	if err == nil {
-		con.retryBackoff.Reset()
+		// A server whose last session exceeded a bound is not trusted because it answers.
+		if !con.boundExceeded {
+			con.retryBackoff.Reset()
+		}
+		con.boundExceeded = false
 		con.options.Logger.Debug("connected to an MCP server", "tool", con.options.Name)
 		return
 	}
@@ -180,17 +221,14 @@ func (con *connector) openConnection() (*connection, error) {
 
 // connectWith connects by one transport. The connection lives until it is lost or closed, or the connector is stopped.
 func (con *connector) connectWith(t Transport) (*connection, error) {
-	// The session outlives the call that opened it, so its context is not the caller's.
-	lifetime, end := context.WithCancel(context.Background())
+	seen, c := &httpExchange{}, newConnection()
 	ready := false
 	defer func() {
 		if !ready {
-			end()
+			c.end(nil)
 		}
 	}()
-	seen := &httpExchange{}
-	c := &connection{done: make(chan struct{})}
-	transport, err := con.newTransport(lifetime, t, c)
+	transport, err := con.newTransport(t, c)
 	if err != nil {
 		return nil, err
 	}
@@ -201,12 +239,15 @@ func (con *connector) connectWith(t Transport) (*connection, error) {
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { c.toolsChanged.Store(true) },
 	})
 	// Connect has no timeout of its own: the timer ends its context. Stop reports whether that has not happened.
-	connectTimer, stopClosing := time.AfterFunc(con.options.ConnectTimeout, end), context.AfterFunc(con.ctx, end)
-	c.session, err = client.Connect(context.WithValue(lifetime, exchangeKey{}, seen), transport, nil)
+	connectTimer, stopClosing := time.AfterFunc(con.options.ConnectTimeout, func() { c.end(nil) }), context.AfterFunc(con.ctx, func() { c.end(nil) })
+	c.session, err = client.Connect(context.WithValue(c.lifetime, exchangeKey{}, seen), transport, nil)
+	// The library opens its stream for unsolicited messages in the context of this exchange.
+	seen.revokeAllowance()
 	// inTime is false if the timer or the connector's end has cut the attempt off.
 	inTime := connectTimer.Stop()
 	inTime = stopClosing() && inTime
 	if err != nil || !inTime {
+		c.end(nil) // replies that are being sent must not delay the end
 		if c.session != nil {
 			_ = c.session.Close()
 		}
@@ -218,12 +259,19 @@ func (con *connector) connectWith(t Transport) (*connection, error) {
 	// From here on the goroutine below owns the session and calls end.
 	ready = true
 	con.wg.Go(func() {
-		stopClosing := context.AfterFunc(con.ctx, func() { _ = c.session.Close() })
+		stopClosing := context.AfterFunc(con.ctx, c.close)
+		stopAborting := context.AfterFunc(c.lifetime, func() {
+			con.mu.Lock()
+			con.recordBound(c)
+			con.mu.Unlock()
+			_ = c.session.Close()
+		})
 		_ = c.session.Wait()
-		if !stopClosing() {
+		closing, aborting := !stopClosing(), !stopAborting()
+		if closing || aborting {
 			_ = c.session.Close() // wait for the Close that has begun
 		}
-		end()
+		c.end(nil)
 		if c.process != nil {
 			_ = c.process.Close()
 		}
@@ -232,8 +280,21 @@ func (con *connector) connectWith(t Transport) (*connection, error) {
 	return c, nil
 }
 
+// recordBound delays the next attempt to connect if the session exceeded a bound. Calls until then fail with that
+// reason. It does so once for each connection. The caller holds con.mu.
+func (con *connector) recordBound(c *connection) {
+	bound := c.exceededBound()
+	if bound == nil || c.boundRecorded {
+		return
+	}
+	c.boundRecorded = true
+	wait := con.retryBackoff.NextBackOff()
+	con.dialErr, con.nextDial, con.boundExceeded = bound, time.Now().Add(wait), true
+	con.options.Logger.Warn("a session with an MCP server was ended", "tool", con.options.Name, "reason", bound.reason, "retry_in", wait.Round(time.Millisecond))
+}
+
 // newTransport returns the library's transport for t. For Stdio it starts the program.
-func (con *connector) newTransport(lifetime context.Context, t Transport, c *connection) (mcp.Transport, error) {
+func (con *connector) newTransport(t Transport, c *connection) (mcp.Transport, error) {
 	switch t {
 	case Stdio:
 		// The process is part of c at once, so that connectWith closes it after a failed handshake.
@@ -242,12 +303,19 @@ func (con *connector) newTransport(lifetime context.Context, t Transport, c *con
 			return nil, err
 		}
 		c.process = p
-		return &mcp.IOTransport{Reader: io.NopCloser(p), Writer: p, MaxLineLength: con.options.MaxMessage}, nil
+		// A reply that the program does not read waits until its input is closed.
+		context.AfterFunc(c.lifetime, func() { _ = p.Close() })
+		return con.boundTransport(c, &mcp.IOTransport{Reader: io.NopCloser(p), Writer: p, MaxLineLength: con.options.MaxMessage}), nil
 	case SSE:
-		return &mcp.SSEClientTransport{Endpoint: con.options.URL, HTTPClient: con.newHTTPClient(lifetime), MaxEventSize: con.options.MaxMessage}, nil
+		return con.boundTransport(c, &mcp.SSEClientTransport{Endpoint: con.options.URL, HTTPClient: con.newHTTPClient(c, false), MaxEventSize: con.options.MaxMessage}), nil
 	default:
-		return &mcp.StreamableClientTransport{Endpoint: con.options.URL, HTTPClient: con.newHTTPClient(lifetime), MaxEventSize: con.options.MaxMessage}, nil
+		return &mcp.StreamableClientTransport{Endpoint: con.options.URL, HTTPClient: con.newHTTPClient(c, true), MaxEventSize: con.options.MaxMessage}, nil
 	}
+}
+
+// boundTransport wraps a transport over one stream, see boundedTransport.
+func (con *connector) boundTransport(c *connection, t mcp.Transport) mcp.Transport {
+	return &boundedTransport{t, &c.unsolicited, con.replyTimeout}
 }
 
 // explainFailure returns why a connection failed, by the best evidence: the program's end, the timeout, what happened
@@ -255,6 +323,9 @@ func (con *connector) newTransport(lifetime context.Context, t Transport, c *con
 func (c *connection) explainFailure(seen *httpExchange, err error, inTime bool) error {
 	if err == nil {
 		err = context.DeadlineExceeded
+	}
+	if bound := c.exceededBound(); bound != nil {
+		return bound
 	}
 	if c.process != nil {
 		// The program's exit explains more than the broken pipe that it caused.

@@ -2,59 +2,108 @@ package mcp
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"mime"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/egress"
 )
 
 // newHTTPClient returns the HTTP client of one connection. It adds the connector's headers to requests to the server's
-// own origin, and refuses requests after lifetime has ended, since the library may still try to end a session.
-func (con *connector) newHTTPClient(lifetime context.Context) *http.Client {
+// own origin. The end of the connection's lifetime ends its requests, and refuses further ones, since the library may
+// still try to end a session. With bounded set it bounds event streams, by the connection's unsolicited messages.
+func (con *connector) newHTTPClient(c *connection, bounded bool) *http.Client {
 	origin, _ := url.Parse(con.options.URL)
 	out := *con.options.HTTP
-	out.Transport = &serverTransport{lifetime: lifetime, next: con.options.HTTP.Transport, origin: origin, headers: con.headers, maxBytes: int64(con.options.MaxMessage)}
+	out.Transport = &serverTransport{
+		connection: c, bounded: bounded, next: con.options.HTTP.Transport, origin: origin, headers: con.headers,
+		maxBytes: con.options.MaxMessage, replyTimeout: con.replyTimeout,
+	}
 	return &out
 }
 
-// serverTransport adds headers, bounds the bodies of answers and records failures in the exchange of the context. It is
-// read-only and safe for concurrent use.
+// serverTransport adds headers, bounds requests and the bodies of answers, and records failures in the exchange of the
+// context. It is read-only and safe for concurrent use.
 type serverTransport struct {
-	lifetime context.Context
+	connection *connection
+	// bounded reports that event streams are bounded here, and not by a boundedTransport.
+	bounded  bool
 	next     http.RoundTripper
 	origin   *url.URL
 	headers  map[string]string
-	maxBytes int64
+	maxBytes int
+	// replyTimeout is the constant of this name; tests set another one.
+	replyTimeout time.Duration
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (t *serverTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if err := t.lifetime.Err(); err != nil {
-		return nil, err
+	c := t.connection
+	if c.lifetime.Err() != nil {
+		return nil, context.Cause(c.lifetime)
 	}
-	if req.URL.Scheme == t.origin.Scheme && req.URL.Host == t.origin.Host && len(t.headers) > 0 {
-		req = req.Clone(req.Context())
+	// A request outside an exchange has none; its methods accept nil.
+	seen, _ := req.Context().Value(exchangeKey{}).(*httpExchange)
+	switch {
+	case req.Method == http.MethodGet && t.bounded:
+		// The server decides how soon the library resumes a stream, and each attempt costs a request.
+		if err := c.unsolicited.add(1, 0); err != nil {
+			return nil, err
+		}
+	case req.Method == http.MethodPost && isCall(req):
+		seen.grantAllowance(t.maxBytes)
+	case req.Method == http.MethodPost:
+		defer time.AfterFunc(t.replyTimeout, func() { c.end(errReplyTimeout) }).Stop()
+	}
+	// The library gives replies a context that never ends.
+	ctx, cancel := context.WithCancel(req.Context())
+	stopCancelling := context.AfterFunc(c.lifetime, cancel)
+	release := func() {
+		stopCancelling()
+		cancel()
+	}
+	own := req.URL.Scheme == t.origin.Scheme && req.URL.Host == t.origin.Host
+	req = req.Clone(ctx)
+	if own {
 		for name, value := range t.headers {
 			req.Header.Set(name, value)
 		}
 	}
 	resp, err := t.next.RoundTrip(req)
-	// A request outside an exchange has none; recordResponse accepts nil.
-	seen, _ := req.Context().Value(exchangeKey{}).(*httpExchange)
 	seen.recordResponse(req, resp, err)
 	if err != nil {
+		release()
 		return nil, err
 	}
-	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "text/event-stream" {
-		// Event streams are bounded by the library's MaxEventSize instead, since a stream has no total.
-		resp.Body = http.MaxBytesReader(nil, resp.Body, t.maxBytes)
+	body := resp.Body
+	switch media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); {
+	case media != "text/event-stream":
+		// Event streams have no total. One event is bounded by the library's MaxEventSize.
+		body = http.MaxBytesReader(nil, body, int64(t.maxBytes))
+	case t.bounded:
+		body = &eventStream{ReadCloser: body, unsolicited: &c.unsolicited, exchange: seen}
 	}
+	resp.Body = &releasedBody{body, release}
 	return resp, nil
+}
+
+// releasedBody calls release when the body is closed.
+type releasedBody struct {
+	io.ReadCloser
+	release func()
+}
+
+// Close implements [io.Closer].
+func (b *releasedBody) Close() error {
+	defer b.release()
+	return b.ReadCloser.Close()
 }
 
 // httpExchange records what happened in HTTP during one exchange with a server: the client library does not report it.
@@ -68,6 +117,56 @@ type httpExchange struct {
 	// refusedSession reports that the server rejected a request of an established session with 404 or 400: it no longer
 	// knows the session, so it did not run the call.
 	refusedSession bool
+	// allowedEvents and allowedBytes are what the server may still send as the answer to the last request.
+	allowedEvents, allowedBytes int
+}
+
+// isCall reports whether req carries a call. Other messages are replies and notifications, which have no answer.
+func isCall(req *http.Request) bool {
+	if req.GetBody == nil {
+		return false
+	}
+	body, err := req.GetBody()
+	if err != nil {
+		return false
+	}
+	defer func() { _ = body.Close() }()
+	var message struct {
+		ID     json.RawMessage `json:"id"`
+		Method string          `json:"method"`
+	}
+	err = json.NewDecoder(body).Decode(&message)
+	return err == nil && message.Method != "" && len(message.ID) > 0
+}
+
+// revokeAllowance revokes what is left of the allowance.
+func (e *httpExchange) revokeAllowance() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.allowedEvents, e.allowedBytes = 0, 0
+}
+
+// grantAllowance permits one answer of at most n bytes, and the lines around it. e may be nil.
+func (e *httpExchange) grantAllowance(n int) {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.allowedEvents, e.allowedBytes = 1, n+4<<10
+}
+
+// useAllowance deducts events and bytes from the allowance and returns those beyond it. e may be nil.
+func (e *httpExchange) useAllowance(events, bytes int) (moreEvents, moreBytes int) {
+	if e == nil {
+		return events, bytes
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	usedEvents, usedBytes := min(events, e.allowedEvents), min(bytes, e.allowedBytes)
+	e.allowedEvents -= usedEvents
+	e.allowedBytes -= usedBytes
+	return events - usedEvents, bytes - usedBytes
 }
 
 // exchangeKey is the context key of a *httpExchange. The client library stands between the call and the RoundTripper

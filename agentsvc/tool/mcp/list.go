@@ -59,6 +59,9 @@ func (con *connector) refreshList(ctx context.Context, c *connection) (*toolList
 		if errors.Is(seen.lastFailure(), errUnauthorized) {
 			err = &unavailableError{reason: errUnauthorized.Error(), cause: errUnauthorized}
 		}
+		if bound := c.exceededBound(); bound != nil {
+			err = bound
+		}
 		return known, err
 	}
 	con.mu.Lock()
@@ -121,27 +124,35 @@ func (con *connector) loadList(ctx context.Context, c *connection) (*toolList, e
 	return fresh, nil
 }
 
-// fetchTools requests the tools and returns those that pass the filter, the first of each name. More than maxTools fail
-// the listing.
+// fetchTools requests the tools and returns those that pass the filter, the first of each name. More than maxTools, or
+// maxListPages, fail the listing.
 func (s *Server) fetchTools(ctx context.Context, c *connection) ([]*mcp.Tool, error) {
 	c.resetOutputLimit()
 	var listed []*mcp.Tool
 	seen := map[string]bool{}
 	n := 0
-	for t, err := range c.session.Tools(ctx, nil) {
+	params := &mcp.ListToolsParams{}
+	for range maxListPages {
+		page, err := c.session.ListTools(ctx, params)
 		if err != nil {
 			return nil, err
 		}
-		if n++; n > maxTools {
-			return nil, &unavailableError{reason: fmt.Sprintf("it has more than %d tools", maxTools)}
+		for _, t := range page.Tools {
+			if n++; n > maxTools {
+				return nil, &unavailableError{reason: fmt.Sprintf("it has more than %d tools", maxTools)}
+			}
+			if t == nil || seen[t.Name] || s.filter != nil && !s.filter[t.Name] {
+				continue
+			}
+			seen[t.Name] = true
+			listed = append(listed, t)
 		}
-		if seen[t.Name] || s.filter != nil && !s.filter[t.Name] {
-			continue
+		if page.NextCursor == "" {
+			return listed, nil
 		}
-		seen[t.Name] = true
-		listed = append(listed, t)
+		params.Cursor = page.NextCursor
 	}
-	return listed, nil
+	return nil, &unavailableError{reason: fmt.Sprintf("its list of tools has more than %d pages", maxListPages)}
 }
 
 // addSchemaCost adds the cost of a tool's schema to total, unless the sum would exceed the bound of a server's list; it

@@ -87,7 +87,9 @@ const (
 	// maxUnsolicited is the number of messages of the maximal size that a program may print between two requests.
 	maxUnsolicited = 4
 	// maxTools, maxDescription and maxSchema (bytes) bound a server's list, which is stored and sent to models.
-	maxTools       = 512
+	maxTools = 512
+	// maxListPages bounds the requests of one listing: pages may be empty.
+	maxListPages   = 128
 	maxDescription = 8 << 10
 	maxSchema      = 64 << 10
 	// maxListParts and maxListInstructions bound the schemas of a server's tools together: see [pattern.SchemaCost].
@@ -107,6 +109,8 @@ const (
 	knownToolsTimeout = 2 * time.Second
 	// maxListAge is the age at which the list is requested again, in case the server sends no notification of changes.
 	maxListAge = 5 * time.Minute
+	// sessionCloseTimeout bounds how long a session may take to end in order, before its connections are closed.
+	sessionCloseTimeout = 2 * time.Second
 )
 
 // Server is one MCP server. It is safe for concurrent use.
@@ -118,6 +122,8 @@ type Server struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	// replyTimeout is the constant of this name; tests set another one.
+	replyTimeout time.Duration
 	// shared is the connector without a caller's credential.
 	shared *connector
 
@@ -137,7 +143,7 @@ func New(o Options) (*Server, error) {
 	if err := o.normalizeOptions(); err != nil {
 		return nil, err
 	}
-	s := &Server{options: o, detectedTransport: o.Transport, callerConnectors: map[agentsvc.Owner]*connector{}}
+	s := &Server{options: o, replyTimeout: replyTimeout, detectedTransport: o.Transport, callerConnectors: map[agentsvc.Owner]*connector{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.shared = s.newConnector(o.Headers)
 	if len(o.Filter) > 0 {

@@ -3,6 +3,7 @@ package mcp_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -39,6 +40,8 @@ func runTestProgram(act string) {
 		return
 	case "mute":
 		time.Sleep(time.Hour)
+	case "pings":
+		servePings()
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
 		child := exec.Command("sleep", "3600")
@@ -66,4 +69,31 @@ func runTestProgram(act string) {
 		return nil, ctx.Err()
 	})
 	_ = s.Run(context.Background(), &sdk.StdioTransport{})
+}
+
+// servePings answers the handshake and the first listing, then prints pings without end and reads nothing more.
+func servePings() {
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		var request struct {
+			ID     json.RawMessage `json:"id"`
+			Method string          `json:"method"`
+		}
+		_ = json.Unmarshal(in.Bytes(), &request)
+		switch request.Method {
+		case "initialize":
+			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}`+"\n", request.ID)
+		case "tools/list":
+			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"boom","inputSchema":{"type":"object"}}]}}`+"\n", request.ID)
+			for i := range 200_000 {
+				if _, err := fmt.Printf(`{"jsonrpc":"2.0","id":"p%d","method":"ping"}`+"\n", i); err != nil {
+					return
+				}
+			}
+			time.Sleep(time.Hour)
+		case "server/discover":
+			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`+"\n", request.ID)
+		}
+	}
+	os.Exit(0)
 }
