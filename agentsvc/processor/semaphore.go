@@ -5,6 +5,8 @@
 // releases the permit at its end. At most half of the processors have permits, so the network, the queue and short
 // calls always find a free one. A permit that becomes free goes to the waiting apps in turn (round robin), however many
 // computations each has. Computations without an app ("") share one queue.
+//
+// [NewPermits] makes a semaphore for other work that apps share in the same way, such as helper processes.
 package processor
 
 import (
@@ -16,8 +18,8 @@ import (
 	"time"
 )
 
-// Semaphore lets a bounded number of goroutines compute at the same time. A goroutine with a permit must not wait for
-// anything else (I/O, locks held across slices) between [Semaphore.Acquire] and [Semaphore.Release], since it would
+// Semaphore lets a bounded number of goroutines work at the same time. A goroutine with a permit of [Shared] must not wait
+// for anything else (I/O, locks held across slices) between [Semaphore.Acquire] and [Semaphore.Release], since it would
 // block the others.
 type Semaphore struct {
 	// pauses reports that there are so few processors that the goroutine with a permit must sleep now and then. Set by
@@ -52,6 +54,9 @@ var Shared = NewSemaphore(runtime.GOMAXPROCS(0))
 func NewSemaphore(processors int) *Semaphore {
 	return &Semaphore{pauses: processors < manyProcessors, free: max(1, processors/2), queueByApp: map[string]*appQueue{}}
 }
+
+// NewPermits returns a semaphore with n permits, for goroutines that do not call Yield.
+func NewPermits(n int) *Semaphore { return &Semaphore{free: n, queueByApp: map[string]*appQueue{}} }
 
 // Acquire waits for a permit for a computation of app. If ctx ends first, it returns ctx's error and the caller has no
 // permit.

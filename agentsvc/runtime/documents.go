@@ -31,7 +31,6 @@ type Documents struct {
 	// openVectorStore is that of [indexing.App].
 	openVectorStore func(key string) (s vectorstore.Store, closeStore func() error, found bool)
 	tenant          db.ID
-	trail           *db.Handle
 	hash            func(text []byte) string // see [Tenant.Hash]; nil = no ids are recorded
 	// onChanged is [Dependencies].OnDocumentsChanged.
 	onChanged func(tenant db.ID)
@@ -63,7 +62,7 @@ type DocumentSearcher interface {
 // newDocuments returns the document stores of the configuration, whose rows are in the durable database.
 func (b *build) newDocuments(h Dependencies) *Documents {
 	d := h.DB
-	all := &Documents{Rows: corpus.New(d, b.tenant.ID, corpus.Limits{}), stores: map[string]*DocumentStore{}, tenant: b.tenant.ID, trail: d.Tenant(b.tenant.ID), hash: b.tenant.Hash, onChanged: h.OnDocumentsChanged}
+	all := &Documents{Rows: corpus.New(d, b.tenant.ID, b.newDocumentLimits(h)), stores: map[string]*DocumentStore{}, tenant: b.tenant.ID, hash: b.tenant.Hash, onChanged: h.OnDocumentsChanged}
 	for name, c := range b.cfg.DocumentStores {
 		s := &DocumentStore{Name: name, Config: c, Embedder: b.cfg.Embedders[c.Embedder]}
 		s.Spec = corpus.StoreSpec{Name: name, Source: c.Source.Type, Recipe: newRecipe(c, s.Embedder), Revision: cmp.Or(b.tenant.ConfiguredAt, b.tenant.Revision)}
@@ -73,6 +72,16 @@ func (b *build) newDocuments(h Dependencies) *Documents {
 		all.stores[name] = s
 	}
 	return all
+}
+
+// newDocumentLimits returns the bounds of what the app stores for retrieval: those of its plan, else the defaults.
+func (b *build) newDocumentLimits(h Dependencies) corpus.Limits {
+	if h.Billing == nil {
+		return corpus.Limits{}
+	}
+	plan, _ := h.Billing.Prices.CachedPlan(b.tenant.Plan)
+	l := plan.Documents
+	return corpus.Limits{Documents: l.Count, BodyBytes: l.Bytes, DocumentBytes: l.DocumentBytes, Chunks: l.Chunks}
 }
 
 // newRecipe returns what identifies how a store's chunks and vectors are made: a store with another recipe is indexed
@@ -123,15 +132,22 @@ func (d *Documents) NotifyChanged() {
 	}
 }
 
-// Record adds an entry about a change of the app's documents to the audit trail; id is that of the document, "" = none. The
-// entry has its keyed hash, because the trail outlives the app and an id may be a text of its users.
-func (d *Documents) Record(ctx context.Context, e audit.Entry, id string) error {
-	e.AppID = d.tenant
+// Recorded returns the app's documents, each change of which adds an entry to the audit trail in its transaction. id is that of
+// the document, "" = none. The entry has its keyed hash, because the trail outlives the app and an id may be a text of its
+// users. Of an upload it also has the outcome and the size.
+func (d *Documents) Recorded(e audit.Entry, id string) *corpus.Documents {
+	e.AppID, e.Detail = d.tenant, maps.Clone(e.Detail)
 	if id != "" && d.hash != nil {
-		e.Detail = maps.Clone(e.Detail)
 		e.Detail["document"] = d.hash([]byte(id))
 	}
-	return d.trail.RunTx(ctx, func(tx *db.Tx) error { return audit.Insert(ctx, tx, e) })
+	return d.Rows.Documents.Recorded(func(ctx context.Context, tx *db.Tx, o corpus.Outcome, changed document.Document) error {
+		entry := e
+		if o != "" {
+			entry.Detail = maps.Clone(e.Detail)
+			entry.Detail["outcome"], entry.Detail["bytes"] = string(o), changed.Bytes
+		}
+		return audit.Insert(ctx, tx, entry)
+	})
 }
 
 // Documents returns the app's document stores.

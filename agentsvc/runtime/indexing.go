@@ -87,7 +87,7 @@ func (b *indexBuilder) newDocumentReader(c *config.MCPParsers) func(ctx context.
 		if b.reader == nil {
 			return document.Content{}, errors.New("this process reads no documents")
 		}
-		return b.reader.Read(ctx, name, mediaType, body)
+		return b.reader.Read(ctx, b.appID(), name, mediaType, body)
 	}
 	if c == nil {
 		return native

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/config"
@@ -78,6 +79,11 @@ func (b *searchBuilder) searchOptions(rows *corpus.Search, s *DocumentStore) ret
 	o := retrieval.Options{
 		Store: s.Name, Corpus: rows, TopK: c.TopK, Threshold: c.Threshold, RerankMaxResults: c.RerankMaxResults, MultiQueryCount: c.MultiQueryCount, Log: b.log,
 	}
+	if hook := b.meters.instrumentation.OnDocumentSearch; hook != nil {
+		app := b.tenant.Name
+		o.Hooks.OnSearch = func(outcome retrieval.Outcome, took time.Duration) { hook(app, outcome, took) }
+	}
+	o.Hooks.OnPart = b.meters.instrumentation.OnSearchPart
 	if s.Vectors != nil {
 		o.Embedder, o.External, o.Collection = s.Vectors.Embedder, s.Vectors.External, s.Vectors.Collection
 	}

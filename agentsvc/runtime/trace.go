@@ -13,6 +13,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/agent"
 	"stoa/agentsvc/config"
+	"stoa/agentsvc/document/retrieval"
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/tool"
@@ -32,6 +33,9 @@ type Instrumentation struct {
 	OnToolCall  func(ctx context.Context, app string, c ToolCall)
 	// OnRunEnded is called after each attempt of a run, with the state of the task; "" if the run will be retried.
 	OnRunEnded func(ctx context.Context, app string, run store.Run, state agentsvc.State, took time.Duration)
+	// OnDocumentSearch is called when a document store of an app was searched, OnSearchPart after each part of the search.
+	OnDocumentSearch func(app string, o retrieval.Outcome, took time.Duration)
+	OnSearchPart     func(p retrieval.Part, took time.Duration)
 	// OnBudgetExhausted is called for each model call that a budget refuses or pauses.
 	OnBudgetExhausted func(app string)
 	// OnCharge is called with the charge of a model call, in nano-units of the currency.

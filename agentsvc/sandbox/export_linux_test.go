@@ -2,12 +2,15 @@ package sandbox
 
 import "os"
 
+// bubblewrapOpen is the sandbox of a host where only bubblewrap may make namespaces.
+const bubblewrapOpen = "bubblewrap not enclosed"
+
 // ForceBackend makes h use the sandbox of this name and reports whether it works on this machine.
 func ForceBackend(h *Host, name string) bool {
 	k := backend{name: name}
 	switch name {
-	case "bubblewrap":
-		k = backend{name: name, fullIsolation: true, bwrap: FindProgram("bwrap"), namespaces: true}
+	case "bubblewrap", bubblewrapOpen:
+		k = backend{name: name, fullIsolation: true, bwrap: FindProgram("bwrap"), namespaces: true, enclosed: name != bubblewrapOpen}
 		if k.bwrap == "" {
 			return false
 		}

@@ -88,6 +88,10 @@ func (c helperConfig) applyBounds() error {
 			return err
 		}
 	}
+	// The kernel forgets at a change of the user that the process is to end with its parent.
+	if err := c.endWithParent(); err != nil {
+		return fmt.Errorf("end with the server: %w", err)
+	}
 	if !hasFilter() {
 		return nil
 	}

@@ -85,6 +85,7 @@ type backend struct {
 	fullIsolation bool     // it confines a malicious program: files, network, processes
 	bwrap         string   // path of bubblewrap, "" = not used
 	namespaces    bool     // programs get process and network namespaces of their own
+	enclosed      bool     // bubblewrap itself is the first process of a PID namespace
 	noTmp         bool     // this bubblewrap has no --size: there is no writable /tmp
 	user          *account // of untrusted programs; nil = the server's own
 	// cgroups makes a control group for each program; its zero value makes none.
@@ -119,8 +120,8 @@ func (h *Host) DescribeIsolation() (name string, full bool) {
 func (h *Host) CheckUntrusted() error { return h.findBackend().untrustedErr }
 
 // NewCommand returns a command that runs p. When ctx ends, or when the program does, every process that it started is
-// killed. After [exec.Cmd.Wait] the caller must call [Kill], also after an error of Start: it removes the control
-// group, and it kills leftovers on a host whose sandbox cannot.
+// killed. After [exec.Cmd.Wait] the caller must call [Kill], also after an error of Start: it frees the control
+// group and a pipe, and it kills leftovers on a host whose sandbox cannot.
 func (h *Host) NewCommand(ctx context.Context, p Program) (*exec.Cmd, error) {
 	if !filepath.IsAbs(p.File) || !filepath.IsAbs(p.Folder) {
 		return nil, fmt.Errorf("the program %q and its folder %q must be absolute paths", p.File, p.Folder)

@@ -44,8 +44,10 @@ func (h *Host) probeBackend() backend {
 // running a program, because containers often have the tools but refuse the system calls.
 func (h *Host) findStrongest() backend {
 	if bwrap := FindProgram("bwrap"); bwrap != "" {
-		for _, noTmp := range []bool{false, true} {
-			if k := (backend{name: "bubblewrap", fullIsolation: hasFilter(), bwrap: bwrap, namespaces: true, noTmp: noTmp}); h.canRun(k, false) {
+		for _, variant := range []backend{{enclosed: true}, {enclosed: true, noTmp: true}, {}, {noTmp: true}} {
+			k := variant
+			k.name, k.fullIsolation, k.bwrap, k.namespaces = "bubblewrap", hasFilter(), bwrap, true
+			if h.canRun(k, false) {
 				return k
 			}
 		}
@@ -150,17 +152,32 @@ func (h *Host) buildCommand(ctx context.Context, k backend, p Program) (*exec.Cm
 	}
 	cmd.Env = []string{text}
 	cmd.Dir = p.Folder
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a process group, so that Kill reaches all of its processes
+	// A session has a process group, so that Kill reaches all of its processes, and no terminal. The first process ends with the
+	// server: with the thread that starts it, and threads of the server end with the server only.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	switch {
 	case k.namespaces && k.bwrap == "":
 		setNamespaces(cmd.SysProcAttr, p.Network, o.User)
+	case k.enclosed:
+		// bubblewrap's second process, which is the first one in the namespace of the program, asks for its end with bubblewrap
+		// at the end of its start only. Were bubblewrap killed before, it would wait for ever, or run the program without it.
+		// The kernel ends all processes of a PID namespace with its first one, at any moment.
+		mapUsers(cmd.SysProcAttr, o.User)
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWPID
 	case o.User != nil:
 		// A user namespace of bubblewrap maps one user only; this outer one maps both.
 		mapUsers(cmd.SysProcAttr, o.User)
 	}
 	cmd.Cancel = func() error { Kill(cmd); return nil }
 	cmd.WaitDelay = killWaitDelay
-	return cmd, k.cgroups.startInGroup(cmd)
+	if err := addParentPipe(cmd); err != nil {
+		return nil, err
+	}
+	if err := k.cgroups.startInGroup(cmd); err != nil {
+		closeParentPipe(cmd)
+		return nil, err
+	}
+	return cmd, nil
 }
 
 // canRunFile reports whether an untrusted program may execute file, and so read it. Other files of the host may
@@ -198,6 +215,7 @@ func setNamespaces(attr *syscall.SysProcAttr, network bool, user *account) {
 // Kill kills the process group and the control group of a command and frees the control group. It may be called more
 // than once and also for a command that was not started.
 func Kill(cmd *exec.Cmd) {
+	closeParentPipe(cmd)
 	defer endGroup(cmd)
 	if cmd.Process == nil || cmd.Process.Pid <= 1 {
 		return
@@ -223,9 +241,10 @@ var networkFiles = []string{"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.con
 
 // bubblewrapArgs returns bubblewrap's arguments for o. The new root contains the system's folders, the visible files
 // and the helper read-only, and o.Folder writable. All namespaces are new but the network's of a program that has
-// one, capabilities are dropped, and the sandbox dies with the server.
+// one, capabilities are dropped, and the sandbox dies with the server. There is no --new-session: buildCommand makes the session,
+// so that all of bubblewrap's own processes stay in the process group that Kill kills.
 func (h *Host) bubblewrapArgs(k backend, o helperConfig) []string {
-	args := []string{"--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--new-session", "--cap-drop", "ALL"}
+	args := []string{"--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--info-fd", strconv.Itoa(parentPipeFD), "--cap-drop", "ALL"}
 	if o.User == nil {
 		args = append(args, "--unshare-user-try")
 	} else { // the helper needs these to enter the user's folder and to become the user; then it has none left

@@ -19,6 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	sandbox.RunHelper(os.Getenv(sandbox.HelperVariable))
+	runServer()
 	runAttack()
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		cleanUp()
@@ -33,7 +34,7 @@ func forEachSandbox(t *testing.T, test func(t *testing.T, h *sandbox.Host)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"bubblewrap", "landlock", "landlock without namespaces"} {
+	for _, name := range []string{"bubblewrap", "bubblewrap not enclosed", "landlock", "landlock without namespaces"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := sandbox.NewHost(helper, sandbox.Options{ProgramFolders: []string{os.TempDir()}}) // this binary is copied there

@@ -46,6 +46,7 @@ type Plan struct {
 	// AllowedModels are patterns of provider/model; an empty list allows every model.
 	AllowedModels []string
 	Retention     Retention
+	Documents     DocumentLimits
 
 	CreatedAt, UpdatedAt time.Time
 }
@@ -67,6 +68,35 @@ type Retention struct {
 	Tasks, Events, Sessions time.Duration
 }
 
+// DocumentLimits bound what an app stores for retrieval. A zero field sets nothing: the default of package corpus applies.
+type DocumentLimits struct {
+	Count         int64 `json:"count,omitempty"`          // documents of the app
+	Bytes         int64 `json:"bytes,omitempty"`          // of all uploads of the app
+	DocumentBytes int64 `json:"document_bytes,omitempty"` // of one upload
+	Chunks        int64 `json:"chunks,omitempty"`         // of each document store
+}
+
+// The largest values of DocumentLimits. No reader of files takes more than 20 MiB; a search compares all chunks of a store.
+const (
+	maxDocuments        = 10_000_000
+	maxDocumentsBytes   = 1 << 44
+	maxDocumentBytes    = 20 << 20
+	maxChunksOfOneStore = 1_000_000
+)
+
+// validate returns an error with [agentsvc.CodeInvalid] for the first limit that is out of bounds.
+func (l DocumentLimits) validate() error {
+	for _, f := range []struct {
+		name    string
+		n, most int64
+	}{{"count", l.Count, maxDocuments}, {"bytes", l.Bytes, maxDocumentsBytes}, {"document_bytes", l.DocumentBytes, maxDocumentBytes}, {"chunks", l.Chunks, maxChunksOfOneStore}} {
+		if f.n < 0 || f.n > f.most {
+			return agentsvc.NewInvalidError("documents."+f.name, "must be 0, which stands for the default, to %d", f.most)
+		}
+	}
+	return nil
+}
+
 // AllowsModel reports whether apps on the plan may use a model. The zero Plan, of an app that is on none, allows all.
 func (p Plan) AllowsModel(provider, model string) bool {
 	return len(p.AllowedModels) == 0 || slices.ContainsFunc(p.AllowedModels, func(pat string) bool { return matchesPattern(pat, provider+"/"+model) })
@@ -86,6 +116,7 @@ type storedPlan struct {
 	BaseFee       amount.Money             `json:"base_fee,omitempty"`
 	BaseFeeSince  time.Time                `json:"base_fee_since,omitzero"`
 	Taxes         []Tax                    `json:"taxes,omitempty"`
+	Documents     DocumentLimits           `json:"documents,omitzero"`
 }
 
 // storedOverage is the JSON of an [Overage].
@@ -104,7 +135,7 @@ func (p Plan) storedBody() storedPlan {
 			overage[meter] = storedOverage(o)
 		}
 	}
-	return storedPlan{p.Currency, p.Included, overage, p.AllowedModels, r.Tasks, r.Events, r.Sessions, p.Timezone, p.BaseFee, p.BaseFeeSince, p.Taxes}
+	return storedPlan{p.Currency, p.Included, overage, p.AllowedModels, r.Tasks, r.Events, r.Sessions, p.Timezone, p.BaseFee, p.BaseFeeSince, p.Taxes, p.Documents}
 }
 
 const planColumns = `name, terms, weight, max_concurrent_tasks, queue_depth, created_at, updated_at`
@@ -128,6 +159,7 @@ func (p *Plan) scanRow(row db.Row) error {
 			p.Overage[meter] = Overage(o)
 		}
 	}
+	p.Documents = body.Documents
 	p.Retention = Retention{body.Tasks, body.Events, body.Sessions}
 	p.CreatedAt, p.UpdatedAt = time.UnixMicro(created).UTC(), time.UnixMicro(updated).UTC()
 	return nil
@@ -188,6 +220,9 @@ func (p Plan) validate() error {
 	}
 	limits := tenancy.Limits{Weight: p.Weight, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth}
 	if err := limits.CheckBounds(""); err != nil {
+		return err
+	}
+	if err := p.Documents.validate(); err != nil {
 		return err
 	}
 	if len(p.AllowedModels) > maxPatterns {

@@ -188,6 +188,71 @@ func TestPlans(t *testing.T) {
 	})
 }
 
+// TestPlanDocuments checks the limits of a plan for documents at their border: what fits exactly is stored, one more is refused with
+// the name of the limit, and a change of the plan takes effect. An app without a plan has the defaults.
+func TestPlanDocuments(t *testing.T) {
+	t.Parallel()
+	const app = `{llms: {m: {provider: scripted}}, agents: {assistant: {llm: m}}, document_stores: {manual: {source: {type: upload}, chunking: {strategy: simple, size: 100, overlap: 0}}}}`
+	h := openTestServer(t, dbtest.NewSQLiteURL(t))
+	limits := map[string]any{"count": 2, "bytes": 1500, "document_bytes": 1000, "chunks": 12}
+	plan := map[string]any{"name": "small", "documents": limits}
+	var stored struct{ Documents map[string]any }
+	h.requireStatus(t, http.StatusCreated, &stored, "POST", "/admin/plans", testSecret, plan)
+	if diff := gocmp.Diff(map[string]any{"count": 2., "bytes": 1500., "document_bytes": 1000., "chunks": 12.}, stored.Documents); diff != "" {
+		t.Errorf("the stored limits (-want +got):\n%s", diff)
+	}
+	for name, most := range map[string]int64{"count": 10_000_000, "bytes": 1 << 44, "document_bytes": 20 << 20, "chunks": 1_000_000} {
+		for value, want := range map[int64]int{-1: http.StatusBadRequest, most: http.StatusCreated, most + 1: http.StatusBadRequest} {
+			body := map[string]any{"name": fmt.Sprintf("p-%s-%d", name, max(value, 0)), "documents": map[string]any{name: value}}
+			if status, answer := h.doRequest(t, "POST", "/admin/plans", testSecret, body); status != want || want != http.StatusCreated && !strings.Contains(answer, "documents."+name) {
+				t.Errorf("%s of %d: %d %s", name, value, status, answer)
+			}
+		}
+	}
+	tokens := map[string]string{}
+	for _, name := range []string{"acme", "globex"} {
+		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": name, "config": app})
+		tokens[name] = h.createToken(t, name, "dev", map[string]any{"roles": []string{"developer"}})
+	}
+	h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"plan": "small"})
+	put := func(app, id string, bytes int) (int, string) {
+		text := strings.Repeat(strings.Repeat("x", 99)+" ", bytes/100+1)[:bytes]
+		return h.doRequest(t, "PUT", "/v1/document-stores/manual/documents/"+id, tokens[app], text)
+	}
+	accepted := func(app, id string, bytes int) {
+		t.Helper()
+		if status, body := put(app, id, bytes); status != http.StatusAccepted {
+			t.Errorf("%s: %s of %d bytes: %d %s", app, id, bytes, status, body)
+		}
+	}
+	refused := func(id string, bytes int, limit string) {
+		t.Helper()
+		if status, body := put("acme", id, bytes); status != http.StatusTooManyRequests || !strings.Contains(body, limit) {
+			t.Errorf("%s of %d bytes: %d %s, want a refusal by %s", id, bytes, status, body, limit)
+		}
+	}
+	refused("a.txt", 1001, "documents.document_bytes")
+	accepted("acme", "a.txt", 1000)
+	refused("b.txt", 501, "documents.bytes")
+	accepted("acme", "b.txt", 500)
+	refused("c.txt", 1, "documents.count")
+	// Of one store: a.txt has 10 chunks and b.txt 5, so that one of them is one too many.
+	waitWithin(t, 20*time.Second, "the chunks of one document are refused", func() bool {
+		_, body := h.doRequest(t, "GET", "/v1/document-stores/manual/documents?state=failed", tokens["acme"], nil)
+		return strings.Contains(body, "it may have 12")
+	})
+	for id, bytes := range map[string]int{"a.txt": 1001, "b.txt": 1001, "c.txt": 1001} {
+		accepted("globex", id, bytes)
+	}
+	limits["count"], limits["bytes"] = 3, 1501
+	h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/plans/small", testSecret, plan)
+	waitWithin(t, 20*time.Second, "the changed plan applies", func() bool {
+		status, _ := put("acme", "c.txt", 1)
+		return status == http.StatusAccepted
+	})
+	refused("d.txt", 1, "documents.count")
+}
+
 type budgetAnswer struct {
 	Budgets []struct {
 		Name                           string

@@ -17,6 +17,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/document/indexing"
+	"stoa/agentsvc/document/retrieval"
 	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/store"
@@ -70,6 +71,8 @@ func openExercisedServer(t *testing.T) *testServer {
 	m.Documents.RecordDocument("acme", indexing.OutcomeIndexed, 3)
 	m.Documents.RecordStep("embed", time.Second)
 	m.Documents.RecordPass("acme", indexing.PassCompleted, time.Second)
+	m.Documents.RecordSearch("acme", retrieval.Degraded, time.Second)
+	m.Documents.RecordSearchPart(retrieval.PartWords, time.Second)
 	m.RecordDelivery("acme", "unsigned")
 	m.RecordAppEviction()
 	m.RecordRequest(surface.Observation{Route: "/tasks/{id}", Status: 200, Duration: time.Minute, Stream: true})

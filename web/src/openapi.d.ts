@@ -2991,6 +2991,17 @@ export interface components {
             /** @description RFC 3339 */
             updatedAt: string | null;
         };
+        /** @description 0 = the default */
+        DocumentLimits: {
+            /** @description Documents of the app */
+            count?: number;
+            /** @description Of all uploads of the app */
+            bytes?: number;
+            /** @description Of one upload */
+            document_bytes?: number;
+            /** @description Of each document store */
+            chunks?: number;
+        };
         DocumentList: {
             documents: components["schemas"]["Document"][];
             nextPageToken: string;
@@ -3431,6 +3442,7 @@ export interface components {
             /** @description Patterns of provider/model; none = all */
             allowed_models: string[];
             retention: components["schemas"]["Retention"] | null;
+            documents: components["schemas"]["DocumentLimits"] | null;
             /** @description RFC 3339 */
             created_at?: string | null;
             /** @description RFC 3339 */
@@ -3463,6 +3475,7 @@ export interface components {
             /** @description Patterns of provider/model; null = all */
             allowed_models?: string[] | null;
             retention?: components["schemas"]["Retention"] | null;
+            documents?: components["schemas"]["DocumentLimits"] | null;
         };
         PlanTax: {
             name: string;

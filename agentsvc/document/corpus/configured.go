@@ -40,17 +40,6 @@ func (x *Index) SaveConfigured(ctx context.Context, generation int64) error {
 	return nil
 }
 
-// RequestListing is [Index.RequestPass] for a pass that begins with a listing of the source, whatever was listed before.
-// A pass that runs is followed by one without a listing; one that waits for changes of its source lists it again.
-func (x *Index) RequestListing(ctx context.Context, store string) error {
-	var b db.Batch
-	b.Exec(nil, `UPDATE index_pass SET cursor = '' WHERE tenant = $1 AND store = $2`, x.tenant, store)
-	if err := x.h.Do(ctx, &b); err != nil {
-		return fmt.Errorf("request a listing: %w", err)
-	}
-	return x.RequestPass(ctx, store)
-}
-
 // EndPasses is for an app that is being deleted: a process that has a pass over one of its stores can write nothing more, and
 // no further pass is claimed.
 func (x *Index) EndPasses(ctx context.Context) error {

@@ -76,5 +76,5 @@ type Store struct {
 // New returns the store of a tenant.
 func New(d *db.DB, tenant db.ID, limits Limits) *Store {
 	r := rows{h: d.Tenant(tenant), tenant: string(tenant), limits: limits.withDefaults()}
-	return &Store{Documents: &Documents{r}, Index: &Index{r}, Search: &Search{r}}
+	return &Store{Documents: &Documents{rows: r}, Index: &Index{r}, Search: &Search{r}}
 }

@@ -12,7 +12,25 @@ import (
 )
 
 // Documents keeps a tenant's documents: it stores and deletes uploads, and reads and lists documents of all sources.
-type Documents struct{ rows }
+type Documents struct {
+	rows
+	record Recorder // nil = changes are not recorded
+}
+
+// Recorder records a change that a caller makes, in the transaction of the change: an error undoes it. o and changed are those
+// of [Documents.Put], zero for other changes.
+type Recorder func(ctx context.Context, tx *db.Tx, o Outcome, changed document.Document) error
+
+// Recorded returns the same documents, whose changes are recorded by r.
+func (d *Documents) Recorded(r Recorder) *Documents { return &Documents{d.rows, r} }
+
+// recordChange records a change, unless changes are not recorded or nothing changed.
+func (d *Documents) recordChange(ctx context.Context, t *tx, o Outcome, changed document.Document) error {
+	if d.record == nil || o == Unchanged {
+		return nil
+	}
+	return d.record(ctx, t.Tx, o, changed)
+}
 
 // documentColumns are the columns of a document d of store $2, for scanDocument.
 const documentColumns = `d.id, d.title, d.media_type, d.bytes, d.state, d.error, d.content_hash, d.source_version, d.url, d.metadata, d.access, d.updated_at,
@@ -137,7 +155,10 @@ func (d *Documents) Delete(ctx context.Context, store, id, ifMatch string, reade
 		case ifMatch != "" && ifMatch != "*" && ifMatch != hash:
 			return newHashError(hash)
 		}
-		return t.deleteDocument(ctx, store, id)
+		if err := t.deleteDocument(ctx, store, id); err != nil {
+			return err
+		}
+		return d.recordChange(ctx, t, "", document.Document{})
 	})
 }
 

@@ -2,7 +2,6 @@ package corpus
 
 import (
 	"context"
-	"fmt"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/document"
@@ -61,15 +60,28 @@ func (d *Documents) listStores(ctx context.Context, store string) (found []docum
 // AllowRemoval confirms that the next complete listing of the store's source may remove any number of documents, and
 // requests a pass. See [Index.DeleteUnlisted].
 func (d *Documents) AllowRemoval(ctx context.Context, store string) error {
-	var n int64
-	var b db.Batch
-	b.Exec(&n, `UPDATE index_pass SET removal_allowed = TRUE WHERE tenant = $1 AND store = $2`, d.tenant, store)
-	b.Exec(nil, requestPassSQL, d.tenant, store)
-	if err := d.h.Do(ctx, &b); err != nil {
-		return fmt.Errorf("allow the removal of documents: %w", err)
-	}
-	if n == 0 {
-		return agentsvc.ErrNotFound
-	}
-	return nil
+	return d.changePass(ctx, "allow the removal of documents", store, `removal_allowed = TRUE`)
+}
+
+// RequestListing is [Index.RequestPass] for a pass that begins with a listing of the source, whatever was listed before.
+// A pass that runs is followed by one without a listing; one that waits for changes of its source lists it again.
+func (d *Documents) RequestListing(ctx context.Context, store string) error {
+	return d.changePass(ctx, "request a listing", store, `cursor = ''`)
+}
+
+// changePass changes the row of a store's pass by a constant assignment, and requests a pass.
+func (d *Documents) changePass(ctx context.Context, what, store, assignment string) error {
+	return d.runTx(ctx, what, func(t *tx) error {
+		n, err := t.Exec(ctx, `UPDATE index_pass SET `+assignment+` WHERE tenant = $1 AND store = $2`, t.tenant, store)
+		if err == nil && n == 0 {
+			err = agentsvc.ErrNotFound
+		}
+		if err == nil {
+			err = t.requestPass(ctx, store)
+		}
+		if err != nil {
+			return err
+		}
+		return d.recordChange(ctx, t, "", document.Document{})
+	})
 }

@@ -67,8 +67,10 @@ func (d *Documents) Put(ctx context.Context, store string, u Upload) (doc docume
 		return doc, "", newLimitError(limitDocumentBytes, "the document has %s, one may have %s", agentsvc.FormatBytes(next.bytes), agentsvc.FormatBytes(d.limits.DocumentBytes))
 	}
 	err = d.runTx(ctx, "store a document", func(t *tx) error {
-		doc, outcome, err = t.putUpload(ctx, store, u, next)
-		return err
+		if doc, outcome, err = t.putUpload(ctx, store, u, next); err != nil {
+			return err
+		}
+		return d.recordChange(ctx, t, outcome, doc)
 	})
 	return doc, outcome, err
 }

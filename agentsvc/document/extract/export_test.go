@@ -27,8 +27,8 @@ func (r *Reader) SetHelper(variable string, timeout time.Duration) {
 // SetHelperVariable makes r start helpers with another value of HelperVariable.
 func (r *Reader) SetHelperVariable(variable string) { r.variable = variable }
 
-// OnStart makes r call started with each helper.
-func (r *Reader) OnStart(started func(*os.Process)) { r.started = started }
+// OnStart makes r call started with each helper and the app that it works for.
+func (r *Reader) OnStart(started func(app string, p *os.Process)) { r.started = started }
 
 // CanRunUntrusted reports whether helpers run as another user.
 func (r *Reader) CanRunUntrusted() bool { return r.untrusted() }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -114,7 +115,7 @@ func TestRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := r.Read(t.Context(), f.name, "", strings.NewReader(string(f.data)))
+		got, err := r.Read(t.Context(), "", f.name, "", strings.NewReader(string(f.data)))
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got)\n%s", f.name, err, diff)
 		}
@@ -153,11 +154,11 @@ func TestReadAsOtherUser(t *testing.T) {
 	if !r.CanRunUntrusted() {
 		t.Error("helpers run as the server's user")
 	}
-	content, err := r.Read(t.Context(), "a.txt", "", strings.NewReader("text"))
+	content, err := r.Read(t.Context(), "", "a.txt", "", strings.NewReader("text"))
 	if err != nil || content.Text() != "text\n" {
 		t.Errorf("%q, %v", content.Text(), err)
 	}
-	r.OnStart(func(p *os.Process) {
+	r.OnStart(func(_ string, p *os.Process) {
 		if os.Geteuid() != 0 {
 			return
 		}
@@ -169,7 +170,7 @@ func TestReadAsOtherUser(t *testing.T) {
 		_ = p.Kill()
 	})
 	r.SetHelperVariable("hang")
-	_, err = r.Read(t.Context(), "a.txt", "", strings.NewReader("text"))
+	_, err = r.Read(t.Context(), "", "a.txt", "", strings.NewReader("text"))
 	requireProblem(t, err, extract.Crashed)
 }
 
@@ -217,14 +218,14 @@ func TestReadProblems(t *testing.T) {
 	for _, tt := range hostileFiles(t) {
 		switch tt.name { // one of each way
 		case "no bytes", "encrypted PDF", "scanned PDF", "bomb", "PDF with a loop of pages", "deep document", "too much text", "too large":
-			_, err := r.Read(t.Context(), tt.file, "", strings.NewReader(string(tt.data)))
+			_, err := r.Read(t.Context(), "", tt.file, "", strings.NewReader(string(tt.data)))
 			requireProblem(t, err, tt.want)
 		}
 	}
-	_, err := r.Read(t.Context(), "a.txt", "", endless{})
+	_, err := r.Read(t.Context(), "", "a.txt", "", endless{})
 	requireProblem(t, err, extract.TooLarge)
 	broken := errors.New("the source is gone")
-	if _, err := r.Read(t.Context(), "a.txt", "", failing{broken}); !errors.Is(err, broken) {
+	if _, err := r.Read(t.Context(), "", "a.txt", "", failing{broken}); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -263,7 +264,7 @@ func TestHostileHelpers(t *testing.T) {
 			t.Parallel()
 			r := newReader(t)
 			r.SetHelper(tt.variable, tt.timeout)
-			_, err := r.Read(t.Context(), "a.txt", "", strings.NewReader("text"))
+			_, err := r.Read(t.Context(), "", "a.txt", "", strings.NewReader("text"))
 			requireProblem(t, err, tt.want)
 		})
 	}
@@ -274,7 +275,7 @@ func TestLyingHelper(t *testing.T) {
 	t.Parallel()
 	r := newReader(t)
 	r.SetHelper("lies", longTimeout)
-	got, err := r.Read(t.Context(), "a.txt", "", strings.NewReader("text"))
+	got, err := r.Read(t.Context(), "", "a.txt", "", strings.NewReader("text"))
 	want := document.Content{Title: "a b", MediaType: "text/plain", Sections: []document.Section{{Text: "a\nb", Place: document.Place{Heading: "x y"}}}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got)\n%s", err, diff)
@@ -286,16 +287,8 @@ func TestKilledHelper(t *testing.T) {
 	t.Parallel()
 	r := newReader(t)
 	r.SetHelper("hang", longTimeout)
-	r.OnStart(func(p *os.Process) {
-		// Under bubblewrap it has begun when the process of the program exists. Killed before, the first process may leave
-		// the second behind.
-		eventually(t, func() bool {
-			all := listHelper(t, p.Pid)
-			return !strings.HasPrefix(all[0], "Name:\tbwrap") || len(all) > 2
-		})
-		_ = p.Kill()
-	})
-	_, err := r.Read(t.Context(), "a.txt", "", strings.NewReader("text"))
+	r.OnStart(func(_ string, p *os.Process) { _ = p.Kill() })
+	_, err := r.Read(t.Context(), "", "a.txt", "", strings.NewReader("text"))
 	requireProblem(t, err, extract.Crashed)
 }
 
@@ -306,11 +299,11 @@ func TestReadCancelled(t *testing.T) {
 	r.SetHelper("hang", longTimeout)
 	ctx, cancel := context.WithCancel(t.Context())
 	started := make(chan bool, 2)
-	r.OnStart(func(*os.Process) { started <- true })
+	r.OnStart(func(string, *os.Process) { started <- true })
 	ended := make(chan error)
 	for range 3 { // one more than run at a time
 		go func() {
-			_, err := r.Read(ctx, "a.txt", "", strings.NewReader("text"))
+			_, err := r.Read(ctx, "", "a.txt", "", strings.NewReader("text"))
 			ended <- err
 		}()
 	}
@@ -322,4 +315,63 @@ func TestReadCancelled(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
+}
+
+// waitingContext reports on waits that its user waits for something.
+type waitingContext struct {
+	context.Context
+	waits chan<- struct{}
+}
+
+// Done implements [context.Context].
+func (c waitingContext) Done() <-chan struct{} {
+	select {
+	case c.waits <- struct{}{}:
+	default: // it has reported so already
+	}
+	return c.Context.Done()
+}
+
+// TestFairBetweenApps checks that an app's document waits for one helper of another app at most, however many documents that
+// app has: the helpers here take as long as the test wants.
+func TestFairBetweenApps(t *testing.T) {
+	t.Parallel()
+	r := newReader(t)
+	r.SetHelper("hang", longTimeout)
+	type helper struct {
+		app string
+		*os.Process
+	}
+	started := make(chan helper, 200)
+	r.OnStart(func(app string, p *os.Process) { started <- helper{app, p} })
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	read := func(app string) {
+		waits := make(chan struct{}, 1)
+		readers.Go(func() {
+			defer close(waits)
+			_, _ = r.Read(waitingContext{ctx, waits}, app, "a.pdf", "", strings.NewReader("text"))
+		})
+		<-waits // it has a helper, or its place in the queue
+	}
+	read("acme")
+	read("acme")
+	slow := []helper{<-started, <-started}
+	for range 100 {
+		read("acme")
+	}
+	read("globex")
+	for i := range 2 {
+		if err := slow[i].Kill(); err != nil {
+			t.Fatal(err)
+		}
+		next := <-started
+		if next.app == "globex" {
+			return
+		}
+		t.Logf("a helper for %s", next.app)
+	}
+	t.Error("globex waits for more than one document of acme")
 }

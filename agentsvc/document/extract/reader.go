@@ -15,9 +15,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"golang.org/x/sync/semaphore"
-
 	"stoa/agentsvc/document"
+	"stoa/agentsvc/processor"
 	"stoa/agentsvc/sandbox"
 )
 
@@ -39,17 +38,17 @@ const (
 )
 
 // Reader reads files in helper processes. It is safe for concurrent use: at most helpersAtOnce helpers run, further
-// calls wait.
+// calls wait, and apps get their turn one after the other.
 type Reader struct {
 	executable string
 	host       *sandbox.Host
-	slots      *semaphore.Weighted
+	slots      *processor.Semaphore
 	untrusted  func() bool // sync.OnceValue of canRunUntrusted
 
 	// Tests replace these.
-	variable string            // the value of HelperVariable
-	timeout  time.Duration     // readTimeout
-	started  func(*os.Process) // gets each helper
+	variable string                          // the value of HelperVariable
+	timeout  time.Duration                   // readTimeout
+	started  func(app string, p *os.Process) // gets each helper
 }
 
 // NewReader returns a reader whose helpers are confined by host. executable is the path of this executable, whose main
@@ -59,19 +58,19 @@ func NewReader(executable string, host *sandbox.Host) (*Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the program that reads files: %w", err)
 	}
-	r := &Reader{executable: executable, host: host, slots: semaphore.NewWeighted(helpersAtOnce), variable: "1", timeout: readTimeout, started: func(*os.Process) {}}
+	r := &Reader{executable: executable, host: host, slots: processor.NewPermits(helpersAtOnce), variable: "1", timeout: readTimeout, started: func(string, *os.Process) {}}
 	r.untrusted = sync.OnceValue(r.canRunUntrusted)
 	return r, nil
 }
 
-// Read reads a file of at most [MaxFileBytes]. name is its name or path; mediaType is the type that its source declared,
+// Read reads a file of app of at most [MaxFileBytes]. name is its name or path; mediaType is the type that its source declared,
 // "" if none. An error about the file wraps a [Problem] and has a message for its uploader; any other error is ctx's,
 // the body's or the server's.
-func (r *Reader) Read(ctx context.Context, name, mediaType string, body io.Reader) (document.Content, error) {
-	if err := r.slots.Acquire(ctx, 1); err != nil {
+func (r *Reader) Read(ctx context.Context, app, name, mediaType string, body io.Reader) (document.Content, error) {
+	if err := r.slots.Acquire(ctx, app); err != nil {
 		return document.Content{}, err
 	}
-	defer r.slots.Release(1)
+	defer r.slots.Release()
 	// The file is read before the helper starts, so that a slow source does not use up the helper's time.
 	data, err := io.ReadAll(io.LimitReader(body, MaxFileBytes+1))
 	switch {
@@ -82,7 +81,7 @@ func (r *Reader) Read(ctx context.Context, name, mediaType string, body io.Reade
 	case len(data) == 0:
 		return document.Content{}, newProblem(Empty, "the file is empty")
 	}
-	return r.runHelper(ctx, request{Name: name, MediaType: mediaType}, data, r.untrusted())
+	return r.runHelper(ctx, app, request{Name: name, MediaType: mediaType}, data, r.untrusted())
 }
 
 // canRunUntrusted reports whether a helper can run as an untrusted program: as another user if the server is root. That
@@ -93,15 +92,15 @@ func (r *Reader) canRunUntrusted() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
-	_, err := r.runHelper(ctx, request{Name: "probe.txt"}, []byte("probe"), true)
+	_, err := r.runHelper(ctx, "", request{Name: "probe.txt"}, []byte("probe"), true)
 	return err == nil
 }
 
 // errTimeout is the cause of the end of a helper that takes too long.
 var errTimeout = errors.New("the program that reads files takes too long")
 
-// runHelper has a helper read data. Its time begins when it has started.
-func (r *Reader) runHelper(ctx context.Context, q request, data []byte, untrusted bool) (document.Content, error) {
+// runHelper has a helper read data of app. Its time begins when it has started.
+func (r *Reader) runHelper(ctx context.Context, app string, q request, data []byte, untrusted bool) (document.Content, error) {
 	// A folder for each file: what a helper that was taken over might leave there, no other helper sees.
 	folder, err := r.makeFolder(untrusted)
 	if err != nil {
@@ -134,7 +133,7 @@ func (r *Reader) runHelper(ctx context.Context, q request, data []byte, untruste
 	}
 	timer := time.AfterFunc(r.timeout, func() { cancel(errTimeout) })
 	defer timer.Stop()
-	r.started(cmd.Process)
+	r.started(app, cmd.Process)
 	content, replyErr := readReply(stdout)
 	if !errors.Is(replyErr, io.EOF) && !errors.Is(replyErr, io.ErrUnexpectedEOF) {
 		cancel(nil) // it has nothing more to write; after the end of its output it ends with an exit code

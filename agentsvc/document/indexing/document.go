@@ -166,14 +166,11 @@ func (r documentWorker) handleDocument(ctx context.Context, d corpus.PendingDocu
 		weight = unknownBytes
 	}
 	weight = min(max(weight*memoryFactor, 1<<20), r.x.options.MemoryBytes)
-	if err := r.x.documents.Acquire(ctx, 1); err != nil {
+	release, err := r.x.takePlace(ctx, string(r.pass.Tenant), weight)
+	if err != nil {
 		return context.Cause(ctx)
 	}
-	defer r.x.documents.Release(1)
-	if err := r.x.memory.Acquire(ctx, weight); err != nil {
-		return context.Cause(ctx)
-	}
-	defer r.x.memory.Release(weight)
+	defer release()
 	spanCtx, span := startSpan(ctx, "index document", attribute.Int64("stoa.bytes", d.Bytes))
 	n, err := r.indexDocument(spanCtx, d)
 	endSpan(span, err)
@@ -187,6 +184,26 @@ func (r documentWorker) handleDocument(ctx context.Context, d corpus.PendingDocu
 		return context.Cause(ctx)
 	}
 	return r.handleFailure(ctx, d, newFailure(err))
+}
+
+// takePlace waits until a document of app may be at work with this much memory. Apps get their turn one after the other,
+// however many documents each has. release must be called after the work.
+func (x *Indexer) takePlace(ctx context.Context, app string, memory int64) (release func(), err error) {
+	if err := x.documents.Acquire(ctx, app); err != nil {
+		return nil, err
+	}
+	if err = x.memoryTurn.Acquire(ctx, app); err == nil {
+		err = x.memory.Acquire(ctx, memory)
+		x.memoryTurn.Release()
+	}
+	if err != nil {
+		x.documents.Release()
+		return nil, err
+	}
+	return func() {
+		x.memory.Release(memory)
+		x.documents.Release()
+	}, nil
 }
 
 // noteAnswer records that the embedder and the vector store have answered: the documents for which they had not before are

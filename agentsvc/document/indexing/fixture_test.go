@@ -271,7 +271,7 @@ func (f *fixture) requestPass(app db.ID) {
 
 func (f *fixture) requestListing(app db.ID) {
 	f.Helper()
-	if err := f.rows(app).Index.RequestListing(context.Background(), manual); err != nil {
+	if err := f.rows(app).Documents.RequestListing(context.Background(), manual); err != nil {
 		f.Fatal(err)
 	}
 }

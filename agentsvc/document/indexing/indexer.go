@@ -28,6 +28,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/document/corpus"
+	"stoa/agentsvc/processor"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/signal"
@@ -93,8 +94,10 @@ type Indexer struct {
 	wake    chan struct{}
 	// slots has Options.Passes places, each taken by a pass at work. A pass that waits for changes of its source has none.
 	slots chan struct{}
-	// documents and memory bound the documents at work in the process.
-	documents, memory *semaphore.Weighted
+	// documents and memory bound the documents at work in the process. Apps get places one after the other. memoryTurn lets
+	// one document at a time wait for memory, which has no such order.
+	documents, memoryTurn *processor.Semaphore
+	memory                *semaphore.Weighted
 
 	mu sync.Mutex // guards the fields below
 	// active are the passes of this process by what they index, those that wait for changes included.
@@ -114,7 +117,7 @@ func New(o Options) *Indexer {
 	o = o.withDefaults()
 	return &Indexer{
 		options: o, passes: corpus.NewPasses(o.DB), holder: agentsvc.NewID(), wake: make(chan struct{}, 1), slots: make(chan struct{}, o.Passes),
-		documents: semaphore.NewWeighted(int64(o.Documents)), memory: semaphore.NewWeighted(o.MemoryBytes), active: map[passKey]*passRun{}, listings: map[passKey]*listing{},
+		documents: processor.NewPermits(o.Documents), memoryTurn: processor.NewPermits(1), memory: semaphore.NewWeighted(o.MemoryBytes), active: map[passKey]*passRun{}, listings: map[passKey]*listing{},
 	}
 }
 

@@ -492,6 +492,64 @@ func TestFairness(t *testing.T) {
 	})
 }
 
+// TestFairPlaces gives one app many documents that take long to read: the document of another app gets the next place or the
+// one after it, for documents and for memory, though many of the first app wait for one already.
+func TestFairPlaces(t *testing.T) {
+	const atOnce, ahead = 2, 10
+	for name, change := range map[string]func(*indexing.Options){
+		"documents": func(o *indexing.Options) { o.Documents = atOnce },
+		"memory":    func(o *indexing.Options) { o.Documents, o.MemoryBytes = maxPlaces, atOnce<<20 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, dbtest.NewSQLite(t))
+			began, release, other := make(chan string, 100), make(chan struct{}), make(chan struct{})
+			slow, quick := newStore(1), newStore(1)
+			slow.MaxConcurrent = maxPlaces
+			slow.Read = func(ctx context.Context, name, mediaType string, body io.Reader) (document.Content, error) {
+				began <- name
+				select {
+				case <-release:
+				case <-ctx.Done():
+				}
+				return readText(ctx, name, mediaType, body)
+			}
+			quick.Read = func(ctx context.Context, name, mediaType string, body io.Reader) (document.Content, error) {
+				close(other)
+				return readText(ctx, name, mediaType, body)
+			}
+			f.setStore(acme, slow)
+			f.setStore(globex, quick)
+			for i := range 100 {
+				f.put(acme, fmt.Sprint(i), "text")
+			}
+			f.startIndexer(change, func(o *indexing.Options) { o.Slice = time.Hour })
+			<-began // one alone, until it is known that documents can be indexed
+			release <- struct{}{}
+			for range atOnce {
+				<-began
+			}
+			f.put(globex, "a", "text")
+			f.requestPass(globex)
+			f.waitFor("the other app's pass is at work", func() bool {
+				return f.count(`SELECT COUNT(*) FROM index_pass WHERE tenant = $1 AND holder <> ''`, string(globex)) == 1
+			})
+			for range ahead {
+				release <- struct{}{}
+				<-began
+				select {
+				case <-other:
+					return
+				case <-time.After(50 * time.Millisecond): // the other app may not have come to wait for a place yet
+				}
+			}
+			t.Errorf("the other app's document waits for more than %d", ahead)
+		})
+	}
+}
+
+// maxPlaces is how many documents of a store may be at work.
+const maxPlaces = 32
+
 // TestSource indexes what a source lists, lists it again when that is due, and deletes only after a complete listing.
 func TestSource(t *testing.T) {
 	forEachEngine(t, func(f *fixture) {

@@ -34,6 +34,9 @@ type candidate struct {
 // fuse merges the lists by reciprocal rank and returns the chunks, best first. Lists of vectors count vectorWeight. A chunk
 // that vectors have scored below threshold is left out. One that only words have found is left out as well if the vectors
 // would have listed it with a score of at least threshold: an exact list that ends below it, or is not full, has them all.
+//
+// A score that is not positive finds nothing: vectors that are orthogonal or opposite say that two texts have nothing in common,
+// and a list has them only because it is filled.
 func fuse(lists []list, vectorWeight, threshold float64) []candidate {
 	most := 0.0
 	byID := map[string]*candidate{}
@@ -54,7 +57,9 @@ func fuse(lists []list, vectorWeight, threshold float64) []candidate {
 			if i >= fusionWindow {
 				weight *= belowWindow
 			}
-			c.score += weight / float64(rankConstant+i+1)
+			if h.score > 0 {
+				c.score += weight / float64(rankConstant+i+1)
+			}
 			part := &c.scores.Text
 			if l.leg == document.Vector {
 				part = &c.scores.Vector
@@ -76,9 +81,10 @@ func fuse(lists []list, vectorWeight, threshold float64) []candidate {
 		if c.scores.Vector != nil {
 			unlisted = *c.scores.Vector
 		}
-		if hasVectors && threshold > 0 && unlisted < threshold {
+		if hasVectors && threshold > 0 && unlisted < threshold || c.score == 0 {
 			continue
 		}
+		c.scores = document.Scores{Vector: positive(c.scores.Vector), Text: positive(c.scores.Text)}
 		c.score /= most
 		fused = append(fused, *c)
 	}
@@ -87,6 +93,14 @@ func fuse(lists []list, vectorWeight, threshold float64) []candidate {
 			cmp.Compare(scoreOf(b.scores.Text), scoreOf(a.scores.Text)), cmp.Compare(a.ID, b.ID))
 	})
 	return fused
+}
+
+// positive returns part, nil if it found nothing.
+func positive(part *float64) *float64 {
+	if part != nil && *part > 0 {
+		return part
+	}
+	return nil
 }
 
 // scoreOf returns a part of a score, the least if there is none.

@@ -2,6 +2,7 @@ package retrieval
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ func TestFuse(t *testing.T) {
 	text := func(ids string) list { return newTestList(document.Text, ids, false) }
 	vector := func(ids string) list { return newTestList(document.Vector, ids, false) }
 	full := func(ids string) list { return newTestList(document.Vector, ids, true) }
+	scored := func(leg document.Mode, isFull bool, hits ...hit) list { return list{hits, leg, isFull} }
 	for _, c := range []struct {
 		name      string
 		lists     []list
@@ -36,6 +38,12 @@ func TestFuse(t *testing.T) {
 		{"words alone, in no list, where more may fit", []list{text("z a"), full("a b")}, 0.75, "a z b"},
 		{"words alone, in no list, which ends below", []list{text("z a"), full("a b c d")}, 0.75, "a b"},
 		{"no vectors, no threshold", []list{text("a b")}, 0.75, "a b"},
+		{"vectors that are orthogonal or opposite", []list{scored(document.Vector, false, hit{"a", 0.1}, hit{"b", 0}, hit{"c", -0.4})}, 0, "a"},
+		{"no number", []list{scored(document.Vector, false, hit{"a", math.NaN()})}, 0, ""},
+		{"words found it, its vector is opposite", []list{text("b z"), scored(document.Vector, false, hit{"a", 0.1}, hit{"b", -0.4})}, 0, "a b z"},
+		{"words found it, its vector is below the threshold", []list{text("b"), scored(document.Vector, true, hit{"a", 0.9}, hit{"b", -0.4})}, 0.5, "a"},
+		{"words without a score", []list{scored(document.Text, false, hit{"a", 2}, hit{"b", 0}, hit{"c", -1})}, 0, "a"},
+		{"one wording finds it", []list{scored(document.Vector, false, hit{"a", -0.1}), scored(document.Vector, false, hit{"a", 0.2})}, 0, "a"},
 		{"several wordings", []list{text("a b"), text("b c"), text("b d")}, 0, "b a c d"},
 	} {
 		var got []string
@@ -43,6 +51,11 @@ func TestFuse(t *testing.T) {
 			got = append(got, x.ID)
 			if x.score <= 0 || x.score > 1 {
 				t.Errorf("%s: the score of %s is %v", c.name, x.ID, x.score)
+			}
+			for _, part := range []*float64{x.scores.Vector, x.scores.Text} {
+				if part != nil && *part <= 0 {
+					t.Errorf("%s: a part of the score of %s is %v", c.name, x.ID, *part)
+				}
 			}
 		}
 		if diff := cmp.Diff(strings.Fields(c.want), append([]string{}, got...)); diff != "" {

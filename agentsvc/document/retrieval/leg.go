@@ -10,7 +10,6 @@ import (
 	"stoa/agentsvc/document"
 	"stoa/agentsvc/document/corpus"
 	"stoa/agentsvc/embedder"
-	"stoa/agentsvc/trail"
 	"stoa/agentsvc/vectorstore"
 	"stoa/agentsvc/words"
 )
@@ -40,7 +39,13 @@ type list struct {
 
 // findChunks searches with all wordings and returns the chunks, best first.
 func (x *search) findChunks(ctx context.Context) ([]candidate, error) {
-	texts, supposed := x.expandQuery(ctx)
+	texts, supposed := []string{x.query.Text}, []string(nil)
+	if x.options.MultiQuery != nil || x.options.HyDE != nil && x.mode != document.Text {
+		_ = x.runPart(ctx, PartExpand, func(ctx context.Context) error {
+			texts, supposed = x.expandQuery(ctx)
+			return nil // what failed is in the notes
+		})
+	}
 	var lists []list
 	if x.mode != document.Text {
 		found, err := x.searchVectors(ctx, texts, supposed)
@@ -66,14 +71,22 @@ func (x *search) findChunks(ctx context.Context) ([]candidate, error) {
 			lists = append(lists, found)
 		}
 	}
-	return x.loadChunks(ctx, fuse(lists, x.options.VectorWeight, x.options.Threshold))
+	var loaded []candidate
+	err := x.runPart(ctx, PartLoad, func(ctx context.Context) (err error) {
+		loaded, err = x.loadChunks(ctx, fuse(lists, x.options.VectorWeight, x.options.Threshold))
+		return err
+	})
+	return loaded, err
 }
 
 // searchText is the leg that searches by words.
 func (x *search) searchText(ctx context.Context, text string) (l list, err error) {
-	ctx, span := trail.StartSpan(ctx, "search documents by words")
-	defer func() { trail.EndSpan(span, err) }()
-	found, bounded, err := x.options.Corpus.MatchText(ctx, x.scope, words.ExtractQuestion(text), x.candidates())
+	var found []corpus.Match
+	var bounded bool
+	err = x.runPart(ctx, PartWords, func(ctx context.Context) (err error) {
+		found, bounded, err = x.options.Corpus.MatchText(ctx, x.scope, words.ExtractQuestion(text), x.candidates())
+		return err
+	})
 	if err != nil {
 		return list{}, &corpusError{err}
 	}
@@ -95,12 +108,23 @@ func newList(leg document.Mode, found []corpus.Match, limit int) list {
 // searchVectors is the leg that searches by vectors: of the wordings, and of supposed answers, which are embedded as
 // texts of documents.
 func (x *search) searchVectors(ctx context.Context, texts, supposed []string) (lists []list, err error) {
-	ctx, span := trail.StartSpan(ctx, "search documents by vectors")
-	defer func() { trail.EndSpan(span, err) }()
-	vectors, err := x.embedTexts(ctx, texts, supposed)
+	var vectors [][]float32
+	err = x.runPart(ctx, PartEmbed, func(ctx context.Context) (err error) {
+		vectors, err = x.embedTexts(ctx, texts, supposed)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
+	err = x.runPart(ctx, PartVectors, func(ctx context.Context) (err error) {
+		lists, err = x.matchVectors(ctx, vectors)
+		return err
+	})
+	return lists, err
+}
+
+// matchVectors returns the chunks that are nearest to each of the vectors.
+func (x *search) matchVectors(ctx context.Context, vectors [][]float32) (lists []list, err error) {
 	isEmpty := true
 	for _, v := range vectors {
 		var l list
@@ -146,8 +170,6 @@ func (x *search) checkGeneration(ctx context.Context) error {
 // embedTexts returns the vectors of the query's wordings and then of the supposed answers. Without the latter the search
 // goes on.
 func (x *search) embedTexts(ctx context.Context, texts, supposed []string) (vectors [][]float32, err error) {
-	ctx, span := trail.StartSpan(ctx, "embed a query")
-	defer func() { trail.EndSpan(span, err) }()
 	ctx, cancel := context.WithTimeout(ctx, embedTimeout)
 	defer cancel()
 	payer := x.run.Payer()

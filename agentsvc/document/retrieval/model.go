@@ -130,7 +130,11 @@ func (x *search) rerank(ctx context.Context, ranked []candidate) []candidate {
 	if x.options.Rerank == nil || n < 2 {
 		return ranked
 	}
-	answer, err := x.askModel(ctx, x.options.Rerank, "rerank", rerankPrompt, newRerankQuestion(x.query.Text, ranked[:n]))
+	var answer string
+	err := x.runPart(ctx, PartRerank, func(ctx context.Context) (err error) {
+		answer, err = x.askModel(ctx, x.options.Rerank, "rerank", rerankPrompt, newRerankQuestion(x.query.Text, ranked[:n]))
+		return err
+	})
 	if err != nil {
 		x.noteFailure(ctx, "reranking", err)
 		return ranked

@@ -21,6 +21,7 @@ package retrieval
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/document"
@@ -67,7 +68,8 @@ type Options struct {
 	MultiQuery      llm.Provider
 	MultiQueryCount int
 
-	Log *slog.Logger
+	Hooks Hooks
+	Log   *slog.Logger
 }
 
 // Bounds of a search.
@@ -122,6 +124,8 @@ func (s *Searcher) Search(ctx context.Context, scope agentsvc.RunScope, q docume
 	}
 	x := &search{Searcher: s, run: scope, query: q, mode: mode, scope: corpus.Scope{Store: s.options.Store, Filter: q.Filter, Reader: q.Reader}}
 	x.notes.add(note)
+	began := time.Now()
+	defer func() { x.reportEnd(began, err) }()
 	if !hasWords(q.Text) {
 		x.notes.add("the query has no words to search for")
 		return x.newResult(nil), nil

@@ -1,6 +1,7 @@
 package retrieval_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -201,5 +202,46 @@ func TestExternal(t *testing.T) {
 	}
 	if found := search(t, s.options(), q); cmp.Equal(documentsOf(found.Passages), []string{"warranty.md"}) {
 		t.Error("a deleted document is found")
+	}
+}
+
+// fixedEmbedder has one vector for all documents and another for all queries.
+type fixedEmbedder struct {
+	embedder.Embedder
+	documents, queries []float32
+}
+
+func (e fixedEmbedder) Embed(_ context.Context, _ agentsvc.Payer, purpose embedder.Purpose, texts []string) (vectors [][]float32, err error) {
+	for range texts {
+		if purpose == embedder.Query {
+			vectors = append(vectors, e.queries)
+		} else {
+			vectors = append(vectors, e.documents)
+		}
+	}
+	return vectors, nil
+}
+
+// TestNothingInCommon checks that a search returns no passage whose vector is orthogonal or opposite and that no word of the query
+// is in, though the list of the nearest vectors has them.
+func TestNothingInCommon(t *testing.T) {
+	t.Parallel()
+	for name, external := range map[string]vectorstore.Store{"in the database": nil, "external": chromem.New(chromem.Options{})} {
+		for angle, query := range map[string][]float32{"orthogonal": {0, 1}, "opposite": {-1, 0}} {
+			t.Run(name+", "+angle, func(t *testing.T) {
+				s := newTestStore(t, dbtest.NewSQLite(t), fixedEmbedder{newHashing(), []float32{1, 0}, query}, external, handbook()...)
+				for mode, want := range map[document.Mode][]string{document.Hybrid: {"warranty.md"}, document.Vector: {}} {
+					found := search(t, s.options(), document.Query{Text: "warranty", Mode: mode, Reader: document.Reader{All: true}})
+					if diff := cmp.Diff(want, documentsOf(found.Passages)); diff != "" || found.Degraded != "" {
+						t.Errorf("%s: %s %q", mode, diff, found.Degraded)
+					}
+					for _, p := range found.Passages {
+						if p.Score <= 0 || p.Scores.Text == nil || p.Scores.Vector != nil {
+							t.Errorf("%s: %s has the scores %+v", mode, p.Document, p.Scores)
+						}
+					}
+				}
+			})
+		}
 	}
 }

@@ -45,8 +45,10 @@ type planBody struct {
 	AllowedModels []string `json:"allowed_models"`
 	// Retention bounds how long finished tasks, events and idle sessions are kept; null = it does not.
 	Retention *retentionBody `json:"retention"`
-	CreatedAt *string        `json:"created_at,omitempty"`
-	UpdatedAt *string        `json:"updated_at,omitempty"`
+	// Documents bounds what each app on the plan stores for retrieval; null = the plan sets nothing.
+	Documents *price.DocumentLimits `json:"documents"`
+	CreatedAt *string               `json:"created_at,omitempty"`
+	UpdatedAt *string               `json:"updated_at,omitempty"`
 }
 
 // overageBody is a price: Amount for Per units of the meter.
@@ -113,6 +115,9 @@ func decodePlan(o *mutation.Request) (price.Plan, error) {
 			return p, agentsvc.NewInvalidError(fmt.Sprintf("taxes[%d].percent", i), "%v", err)
 		}
 		p.Taxes = append(p.Taxes, price.Tax{Name: tax.Name, Rate: rate})
+	}
+	if b.Documents != nil {
+		p.Documents = *b.Documents
 	}
 	if r := b.Retention; r != nil {
 		for _, f := range []struct {
@@ -194,6 +199,9 @@ func newPlanBody(p price.Plan) planBody {
 	}
 	for _, tax := range p.Taxes {
 		b.Taxes = append(b.Taxes, taxBody{tax.Name, percentage(tax.Rate.Percent())})
+	}
+	if p.Documents != (price.DocumentLimits{}) {
+		b.Documents = &p.Documents
 	}
 	if r := p.Retention; r != (price.Retention{}) {
 		b.Retention = &retentionBody{formatDuration(r.Tasks), formatDuration(r.Events), formatDuration(r.Sessions)}

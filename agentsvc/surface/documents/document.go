@@ -219,13 +219,11 @@ func handleDeleteDocument(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := c.stores.Rows.Documents.Delete(r.Context(), c.store.Name, id, tag, c.reader); err != nil {
+	recorded := c.recorded("document.delete", id, map[string]any{})
+	if err := recorded.Delete(r.Context(), c.store.Name, id, tag, c.reader); err != nil {
 		return err
 	}
 	c.stores.NotifyChanged() // external vector stores have the vectors still
-	if err := c.record(r.Context(), "document.delete", id, map[string]any{"store": c.store.Name}); err != nil {
-		return err
-	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

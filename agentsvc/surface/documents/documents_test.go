@@ -290,3 +290,70 @@ func TestAudit(t *testing.T) {
 		t.Errorf("(-want +got):\n%s\n%s", diff, body)
 	}
 }
+
+// TestAuditIsPartOfTheChange has the database refuse entries of the audit trail: no change without its entry takes place.
+func TestAuditIsPartOfTheChange(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	dev := h.mintToken(t, "dev", "developer")
+	h.put(t, dev, "a.txt", "before", http.StatusAccepted)
+	h.indexAll(t.Context(), t)
+	execSQL := func(sql string) {
+		t.Helper()
+		var b db.Batch
+		b.Exec(nil, sql)
+		if err := h.DB.Platform().Do(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	readState := func() (state []string) {
+		t.Helper()
+		for _, path := range []string{"/documents/a.txt/content", "/documents/b.txt/content"} {
+			resp, body := h.Do(t, http.MethodGet, manual+path, dev, nil)
+			state = append(state, resp.Status)
+			if resp.StatusCode == http.StatusOK {
+				state = append(state, body)
+			}
+		}
+		var b db.Batch
+		b.Query(func(r db.Row) error {
+			var requested, removal bool
+			err := r.Scan(&requested, &removal)
+			state = append(state, fmt.Sprint(requested, removal))
+			return err
+		}, `SELECT requested, removal_allowed FROM index_pass`)
+		if err := h.DB.Platform().Do(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		return state
+	}
+	changes := []struct {
+		method, path string
+		content      any
+	}{
+		{http.MethodPut, "/documents/a.txt", "after"},
+		{http.MethodPut, "/documents/b.txt", "new"},
+		{http.MethodDelete, "/documents/a.txt", nil},
+		{http.MethodPost, ":reindex", nil},
+		{http.MethodPost, ":reindex?confirm=true", nil},
+	}
+	before, notified := readState(), h.notified.Load()
+	execSQL(`CREATE TRIGGER refuse_entries BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'refused'); END`)
+	for _, c := range changes {
+		if resp, body := h.Do(t, c.method, manual+c.path, dev, c.content); resp.StatusCode != http.StatusInternalServerError {
+			t.Errorf("%s %s: %d %s", c.method, c.path, resp.StatusCode, body)
+		}
+		if diff := cmp.Diff(before, readState()); diff != "" {
+			t.Errorf("%s %s took place without its entry (-before +after):\n%s", c.method, c.path, diff)
+		}
+	}
+	if n := h.notified.Load(); n != notified {
+		t.Errorf("the indexer was woken %d times", n-notified)
+	}
+	execSQL(`DROP TRIGGER refuse_entries`)
+	for _, c := range changes {
+		if resp, body := h.Do(t, c.method, manual+c.path, dev, c.content); resp.StatusCode >= http.StatusBadRequest {
+			t.Errorf("%s %s: %d %s", c.method, c.path, resp.StatusCode, body)
+		}
+	}
+}

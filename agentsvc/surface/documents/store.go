@@ -46,16 +46,14 @@ func handleReindex(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return agentsvc.NewInvalidError("confirm", "must be true or false")
 	}
+	recorded := c.recorded("document.reindex", "", map[string]any{"confirm": confirmed})
 	err = c.withStore(r.Context(), func() error {
 		if confirmed {
-			return c.stores.Rows.Documents.AllowRemoval(r.Context(), c.store.Name)
+			return recorded.AllowRemoval(r.Context(), c.store.Name)
 		}
-		return c.stores.Rows.Index.RequestListing(r.Context(), c.store.Name)
+		return recorded.RequestListing(r.Context(), c.store.Name)
 	})
 	if err != nil {
-		return err
-	}
-	if err := c.record(r.Context(), "document.reindex", "", map[string]any{"store": c.store.Name, "confirm": confirmed}); err != nil {
 		return err
 	}
 	body, err := c.readStatus(r.Context())
@@ -114,7 +112,9 @@ func (c call) withStore(ctx context.Context, do func() error) error {
 	return err
 }
 
-// record adds an entry about what the caller has done, with a document or with the whole store (""), to the audit trail.
-func (c call) record(ctx context.Context, action, document string, detail map[string]any) error {
-	return c.stores.Record(ctx, audit.Entry{Actor: c.Actor(), Action: action, Detail: detail}, document)
+// recorded returns the app's documents for a change by the caller, of a document or of the whole store (""): the change adds an
+// entry to the audit trail.
+func (c call) recorded(action, document string, detail map[string]any) *corpus.Documents {
+	detail["store"] = c.store.Name
+	return c.stores.Recorded(audit.Entry{Actor: c.Actor(), Action: action, Detail: detail}, document)
 }

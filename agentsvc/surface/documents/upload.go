@@ -52,18 +52,13 @@ func handlePutDocument(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	var stored document.Document
 	var outcome corpus.Outcome
+	recorded := c.recorded("document.put", id, map[string]any{})
 	err = c.withStore(ctx, func() error {
-		stored, outcome, err = c.stores.Rows.Documents.Put(ctx, c.store.Name, upload)
+		stored, outcome, err = recorded.Put(ctx, c.store.Name, upload)
 		return err
 	})
 	if err != nil {
 		return err
-	}
-	if outcome != corpus.Unchanged {
-		detail := map[string]any{"store": c.store.Name, "outcome": string(outcome), "bytes": stored.Bytes}
-		if err := c.record(ctx, "document.put", id, detail); err != nil {
-			return err
-		}
 	}
 	setContentTag(w, stored)
 	status := http.StatusOK

@@ -73,6 +73,7 @@ func (t telemetry) newInstrumentation() runtime.Instrumentation {
 	}
 	if t.metrics != nil {
 		w.OnModelCall, w.OnToolCall, w.OnCharge = t.metrics.RecordModelCall, t.metrics.RecordToolCall, t.metrics.RecordCharge
+		w.OnDocumentSearch, w.OnSearchPart = t.metrics.Documents.RecordSearch, t.metrics.Documents.RecordSearchPart
 		w.OnBudgetExhausted = func(app string) { t.metrics.RecordRefusal(app, surface.BudgetRule) }
 	}
 	if t.metrics != nil || t.tracer != nil {

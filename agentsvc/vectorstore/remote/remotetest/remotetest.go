@@ -1,5 +1,5 @@
 // Package remotetest helps to test the vector stores on other machines: an [Index] for servers in the test's own
-// process, programs of real servers ([StartServer]), and the suite of what all kinds do without a server that works
+// process and such servers ([StartQdrant] and others), programs of real servers ([StartServer]), and the suite of what all kinds do without a server that works
 // ([RunConnectionSuite]).
 package remotetest
 

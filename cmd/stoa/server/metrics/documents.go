@@ -7,24 +7,29 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"stoa/agentsvc/document/indexing"
+	"stoa/agentsvc/document/retrieval"
 )
 
-// Documents counts the indexing of documents. Its methods are the hooks of an indexer, see [indexing.Hooks]. Durations
-// are in seconds.
+// Documents counts the indexing of documents and the searches. Its methods are the hooks of an indexer, see [indexing.Hooks],
+// and of searchers, see [retrieval.Hooks]. Durations are in seconds.
 type Documents struct {
 	recorder          *Recorder
 	total, chunks     intCounter
 	passes            intCounter
 	step, passElapsed metric.Float64Histogram
+
+	searches                   intCounter
+	searchElapsed, partElapsed metric.Float64Histogram
 }
 
-// documentOutcomes and passOutcomes are the values of the labels outcome.
+// documentOutcomes, passOutcomes and searchOutcomes are the values of the labels outcome.
 var (
 	documentOutcomes = []string{string(indexing.OutcomeIndexed), string(indexing.OutcomeFailed), string(indexing.OutcomePostponed), string(indexing.OutcomeRemoved)}
 	passOutcomes     = []string{string(indexing.PassCompleted), string(indexing.PassYielded), string(indexing.PassHeld), string(indexing.PassEnded)}
+	searchOutcomes   = []string{string(retrieval.Complete), string(retrieval.Degraded), string(retrieval.Failed)}
 )
 
-// newDocuments defines the metrics of the indexing of documents.
+// newDocuments defines the metrics of documents.
 func newDocuments(r *Recorder) *Documents {
 	m := r.defined
 	return &Documents{
@@ -36,6 +41,11 @@ func newDocuments(r *Recorder) *Documents {
 			"to go on later), ended (with the process, the app or the lease).", "outcome", "app"),
 		step:        m.newHistogram("stoa_document_step_duration", "s", "Time of a step of a document's indexing: read, extract, chunk, embed, store (in an external vector store), commit.", secondsBuckets, "step"),
 		passElapsed: m.newHistogram("stoa_index_pass_duration", "s", "Time of a pass over a document store.", secondsBuckets, "outcome"),
+		searches: m.newCounter("stoa_document_searches", "Searches of document stores: complete, degraded (a part was left out, such as the vectors), failed (the database did not answer, "+
+			"or the caller went away).", "outcome", "app"),
+		searchElapsed: m.newHistogram("stoa_document_search_duration", "s", "Time of a search of a document store.", secondsBuckets, "outcome"),
+		partElapsed: m.newHistogram("stoa_document_search_part_duration", "s", "Time of a part of a search: expand (models make up wordings or an answer), embed (the query), vectors, words, "+
+			"load (what was found), rerank (by a model).", secondsBuckets, "part"),
 	}
 }
 
@@ -58,4 +68,16 @@ func (d *Documents) RecordPass(app string, o indexing.PassOutcome, took time.Dur
 	ctx := context.Background()
 	d.passes.Add(ctx, 1, d.recorder.withAppLabel(app, labelSet{{"outcome", string(o)}}))
 	d.passElapsed.Record(ctx, took.Seconds(), d.recorder.labels.sets.optionFor(labelSet{{"outcome", string(o)}}))
+}
+
+// RecordSearch counts a search of a document store of an app, with its duration.
+func (d *Documents) RecordSearch(app string, o retrieval.Outcome, took time.Duration) {
+	ctx := context.Background()
+	d.searches.Add(ctx, 1, d.recorder.withAppLabel(app, labelSet{{"outcome", string(o)}}))
+	d.searchElapsed.Record(ctx, took.Seconds(), d.recorder.labels.sets.optionFor(labelSet{{"outcome", string(o)}}))
+}
+
+// RecordSearchPart records the duration of a part of a search.
+func (d *Documents) RecordSearchPart(p retrieval.Part, took time.Duration) {
+	d.partElapsed.Record(context.Background(), took.Seconds(), d.recorder.labels.sets.optionFor(labelSet{{"part", string(p)}}))
 }

@@ -25,6 +25,7 @@ func (r *Recorder) addZeros(app string) {
 		{r.work.notifications, "outcome", []string{"delivered", "failed", "dead"}},
 		{r.Documents.total, "outcome", documentOutcomes},
 		{r.Documents.passes, "outcome", passOutcomes},
+		{r.Documents.searches, "outcome", searchOutcomes},
 	} {
 		for _, value := range c.values {
 			c.counter.Add(context.Background(), 0, r.labels.sets.optionFor(labelSet{{c.key, value}, 4: {"app", app}}))
