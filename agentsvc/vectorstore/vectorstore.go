@@ -27,6 +27,10 @@ type Store interface {
 	Close() error
 }
 
+// MaxDimension is the largest length of a vector. Vendors' models have at most 4,096 numbers. A vector of this length takes
+// 16 KiB, so it also bounds what one chunk costs in memory and in a database.
+const MaxDimension = 4096
+
 // Document is a vector with its id, which is unique within a collection. The id is a UUID in its usual form: several
 // kinds of stores accept no other.
 type Document struct {
