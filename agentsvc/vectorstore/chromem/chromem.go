@@ -66,7 +66,7 @@ func vectorBytes(dimension int) int64 { return documentBytes + 4*int64(dimension
 
 // errNoMemory reports that the vectors would take more memory than the app may have.
 var errNoMemory = &vectorstore.RejectedError{Store: "chromem", Message: "has no memory left for the vectors of this app: store fewer documents, " +
-	"leave out vector_store so that the platform's database has the vectors, or use a vector store on another machine"}
+	"leave out vector_store so that the platform's database has the vectors, or use a vector store on another machine", Err: vectorstore.ErrNoMemory}
 
 // errClosed reports that a store is used after Close.
 var errClosed = errors.New("the vector store is closed")
