@@ -194,7 +194,7 @@ func (b *databaseBuilder) newDocumentSource(c *config.DocumentStore, reads func(
 	case "sql":
 		s, err = b.newTableSource(c.Source.SQL)
 	case "api":
-		s, err = api.New(api.Options{Config: c.Source.API, Client: b.egressClient.HTTPWithHeaderTimeout(sourceTimeout)})
+		s, err = api.New(api.Options{Config: c.Source.API, Client: b.egressClient.HTTPWithHeaderTimeout(sourceTimeout), Memory: b.newAnswerMemory()})
 	case "upload":
 		return nil, nil
 	default:
