@@ -116,6 +116,17 @@ func (p *Pool) reserveBytes(ctx context.Context, app db.ID, n int64) error {
 	return err
 }
 
+// tryReserveBytes reserves n bytes for app if that is possible now, and reports whether it did.
+func (p *Pool) tryReserveBytes(app db.ID, n int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hasWaiter(app) || !p.canReserve(app, n) {
+		return false
+	}
+	p.adjustReserved(app, n)
+	return true
+}
+
 // hasWaiter reports whether a request of app waits. The caller holds p.mu.
 func (p *Pool) hasWaiter(app db.ID) bool {
 	for _, r := range p.waiters {

@@ -3,6 +3,7 @@ package capacity_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -112,5 +113,63 @@ func TestReservation(t *testing.T) {
 	var none *capacity.MemoryReservation
 	if err := errors.Join(none.ReserveBytes(t.Context(), 1<<40), none.NewPart(1).ReserveBytes(t.Context(), 1<<40), new(capacity.MemoryReservation).ReserveBytes(t.Context(), 1<<40)); err != nil {
 		t.Errorf("without a pool: %v", err)
+	}
+}
+
+// TestReadAll checks that a body is read up to a bound, and that its memory is reserved before it is read.
+func TestReadAll(t *testing.T) {
+	t.Parallel()
+	var reserved int64
+	p := capacity.NewPool(64*mib, func(n int64) { reserved = n })
+	for name, c := range map[string]struct {
+		body, maxBytes int
+		want           error
+	}{
+		"empty":        {0, 10, nil},
+		"at the bound": {10, 10, nil},
+		"above":        {11, 10, capacity.ErrTooManyBytes},
+		"large":        {mib, mib, nil},
+		"large, above": {mib + 1, mib, capacity.ErrTooManyBytes},
+	} {
+		r := p.NewReservation("acme", 1)
+		got, err := r.ReadAll(t.Context(), strings.NewReader(strings.Repeat("x", c.body)), c.maxBytes)
+		if !errors.Is(err, c.want) || err == nil && len(got) != c.body {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+		if c.body >= mib && reserved < mib {
+			t.Errorf("%s: %d bytes are reserved", name, reserved)
+		}
+		r.ReleaseBytes()
+	}
+	r := p.NewReservation("acme", 100)
+	if _, err := r.ReadAll(t.Context(), strings.NewReader(strings.Repeat("x", mib)), mib); !errors.Is(err, agentsvc.CodeTooLarge) {
+		t.Errorf("more than the app's share is read: %v", err)
+	}
+	r.ReleaseBytes()
+	if reserved != 0 {
+		t.Errorf("%d bytes are reserved in the end", reserved)
+	}
+}
+
+// TestTryReserve checks that bytes are reserved without waiting or not at all, and are returned in parts.
+func TestTryReserve(t *testing.T) {
+	t.Parallel()
+	var reserved int64
+	p := capacity.NewPool(64*mib, func(n int64) { reserved = n })
+	r := p.NewReservation("acme", 1)
+	if !r.TryReserveBytes(20*mib) || r.TryReserveBytes(13*mib) || reserved != 20*mib {
+		t.Errorf("%d bytes are reserved, want the first 20 MiB only", reserved)
+	}
+	r.ReturnBytes(12 * mib)
+	if reserved != 8*mib || !r.TryReserveBytes(13*mib) || reserved != 21*mib {
+		t.Errorf("%d bytes are reserved after a part was returned", reserved)
+	}
+	r.ReturnBytes(21 * mib)
+	if reserved != 0 {
+		t.Errorf("%d bytes are reserved in the end", reserved)
+	}
+	var none *capacity.MemoryReservation
+	if none.ReturnBytes(1); !none.TryReserveBytes(1 << 40) {
+		t.Error("no pool is a bound")
 	}
 }

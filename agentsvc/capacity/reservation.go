@@ -2,6 +2,8 @@ package capacity
 
 import (
 	"context"
+	"errors"
+	"io"
 	"sync"
 
 	"stoa/tenancy/db"
@@ -80,10 +82,85 @@ func (r *MemoryReservation) ReserveTotal(ctx context.Context, n int64) error {
 	return r.raiseTotal(ctx, max(r.usedBytes, n))
 }
 
+// TryReserveBytes adds n bytes like ReserveBytes if the pool has them now, and reports whether it did. It never waits for
+// the pool. It is for what stays in memory for long, where the wait for another piece of work makes no sense.
+func (r *MemoryReservation) TryReserveBytes(n int64) bool {
+	if r == nil || r.pool == nil || n <= 0 {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	total := r.usedBytes + n
+	if missing := total*r.factor - r.reservedBytes; total > FreeBytes && missing > 0 {
+		if !r.pool.tryReserveBytes(r.app, missing) {
+			return false
+		}
+		r.reservedBytes += missing
+	}
+	r.usedBytes = total
+	return true
+}
+
+// ReturnBytes takes n bytes off what the work has in memory, and returns to the pool what it then has too much.
+func (r *MemoryReservation) ReturnBytes(n int64) {
+	if r == nil || r.pool == nil || n <= 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.usedBytes = max(0, r.usedBytes-n)
+	needed := r.usedBytes * r.factor
+	if r.usedBytes <= FreeBytes {
+		needed = 0
+	}
+	if surplus := r.reservedBytes - needed; surplus > 0 {
+		r.pool.releaseBytes(r.app, surplus)
+		r.reservedBytes = needed
+	}
+}
+
+// ReadAll reads from to its end, at most maxBytes, and reserves the memory before the bytes are read. It returns
+// [ErrTooManyBytes] if there are more, and the errors of ReserveBytes.
+func (r *MemoryReservation) ReadAll(ctx context.Context, from io.Reader, maxBytes int) ([]byte, error) {
+	const first = 4 << 10
+	body := make([]byte, 0, min(first, maxBytes+1))
+	reserved := 0
+	for {
+		if len(body) == cap(body) {
+			if len(body) > maxBytes {
+				return nil, ErrTooManyBytes
+			}
+			size := min(2*cap(body), maxBytes+1)
+			if err := r.ReserveBytes(ctx, int64(size-reserved)); err != nil {
+				return nil, err
+			}
+			reserved = size
+			body = append(make([]byte, 0, size), body...)
+		}
+		n, err := from.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case errors.Is(err, io.EOF) && len(body) <= maxBytes:
+			return body, nil
+		case errors.Is(err, io.EOF):
+			return nil, ErrTooManyBytes
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+// ErrTooManyBytes reports that a reader of [MemoryReservation.ReadAll] has more bytes than it may.
+var ErrTooManyBytes = errors.New("more bytes than allowed")
+
 // raiseTotal sets the work's bytes to total and takes what is missing from the pool. On an error nothing changes. The
 // caller holds r.mu.
 func (r *MemoryReservation) raiseTotal(ctx context.Context, total int64) error {
 	if total > FreeBytes {
+		// No end of other work would make room for it.
+		if total*r.factor > r.pool.size/2 {
+			return newTooLargeError(total*r.factor, r.pool.size/2)
+		}
 		if missing := total*r.factor - r.reservedBytes; missing > 0 {
 			// At most 1/64 of the pool, else two growing reservations would use up a small pool.
 			missing = max(missing, min(minGrowth, r.pool.size/64))

@@ -17,7 +17,7 @@ type Embedder struct {
 	BaseURL string `yaml:"base_url" only:"provider=openai|ollama|cohere"`
 	// Dimension is the length of the vectors to ask for. Without it, it is that of the first vector that comes; of
 	// hashing 256.
-	Dimension int `yaml:"dimension" jsonschema:"minimum=0,maximum=65536"`
+	Dimension int `yaml:"dimension" jsonschema:"minimum=0,maximum=4096"`
 	// Timeout is how long one request may take, in seconds.
 	Timeout int `yaml:"timeout" jsonschema:"minimum=1,default=30" only:"provider=openai|ollama|cohere"`
 	// BatchSize is how many texts go into one request; cohere takes 96 at most.
@@ -26,7 +26,7 @@ type Embedder struct {
 	// search_query for questions.
 	InputType string `yaml:"input_type" only:"provider=cohere"`
 	// OutputDimension asks cohere for vectors of this length.
-	OutputDimension int `yaml:"output_dimension" jsonschema:"minimum=0" only:"provider=cohere"`
+	OutputDimension int `yaml:"output_dimension" jsonschema:"minimum=0,maximum=4096" only:"provider=cohere"`
 	// Truncate is the end at which cohere cuts a text that is too long; NONE refuses it.
 	Truncate string `yaml:"truncate" jsonschema:"enum=NONE,enum=START,enum=END" only:"provider=cohere"`
 }

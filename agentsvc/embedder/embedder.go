@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
+	"stoa/agentsvc/vectorstore"
 )
 
 // Purpose is what a vector is used for. Some models embed a question differently from a text that answers it.
@@ -54,6 +56,9 @@ type Options struct {
 	BatchSize int
 	// HTTP is the client for requests; it must enforce the egress rules, see package egress.
 	HTTP *http.Client
+	// Memory names the pool and the app that the memory of answers is reserved from; nil = no bound in addition to that of
+	// each answer.
+	Memory *capacity.MemoryReservation
 }
 
 // EmbedFunc sends one request to a vendor. New checks its result.
@@ -116,15 +121,24 @@ func (b *batchEmbedder) embedBatch(ctx context.Context, p Purpose, texts []strin
 	if len(vectors) != len(texts) {
 		return nil, &Error{Vendor: b.vendor, Message: fmt.Sprintf("answered with %d vectors for %d texts", len(vectors), len(texts))}
 	}
+	// The first answer decides only if all of it can be used.
+	for _, v := range vectors {
+		if len(v) > vectorstore.MaxDimension {
+			return nil, &Error{Vendor: b.vendor, Message: fmt.Sprintf("answered with a vector of %d numbers, more than the %d that are allowed: choose another model, or set dimension if it has several lengths", len(v), vectorstore.MaxDimension)}
+		}
+		if len(v) != len(vectors[0]) {
+			return nil, &Error{Vendor: b.vendor, Message: fmt.Sprintf("answered with vectors of %d and %d numbers", len(vectors[0]), len(v))}
+		}
+		if !hasDirection(v) && len(v) > 0 {
+			return nil, &Error{Vendor: b.vendor, Message: "answered with a vector that has no direction"}
+		}
+	}
 	for _, v := range vectors {
 		if len(v) > 0 {
 			b.dimension.CompareAndSwap(0, int64(len(v)))
 		}
 		if want := b.dimension.Load(); int64(len(v)) != want || want == 0 {
 			return nil, &Error{Vendor: b.vendor, Message: fmt.Sprintf("answered with a vector of %d numbers, not %d", len(v), want)}
-		}
-		if !hasDirection(v) {
-			return nil, &Error{Vendor: b.vendor, Message: "answered with a vector that has no direction"}
 		}
 	}
 	return vectors, nil

@@ -2,14 +2,20 @@ package embedder
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+
+	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
+	"stoa/agentsvc/vectorstore"
 )
 
 // Error reports that a vendor refused a request or answered unusably. It contains nothing of the vendor's text.
@@ -27,9 +33,20 @@ type Error struct {
 // Error returns one line for callers.
 func (e *Error) Error() string { return "the embedder (" + e.Vendor + ") " + e.Message }
 
-// PostJSON sends in as JSON to path below the base URL and decodes the answer into out. Another status than 200 is an
-// [*Error]. The size of the answer is bounded by the client of the options.
-func (o Options) PostJSON(ctx context.Context, vendor, path string, in, out any) error {
+// What an answer may have, in bytes: answerBase, and numberBytes for each number of the longest vectors.
+const (
+	answerBase  = 64 << 10
+	numberBytes = 24
+)
+
+// answerFactor is how many bytes are reserved for each byte of an answer: it exists as text and as numbers of 4 bytes each,
+// which take at least two of the text.
+const answerFactor = 4
+
+// PostJSON sends in as JSON to path below the base URL and decodes the answer, the vectors of a number of texts, into out.
+// Another status than 200 is an [*Error], and so is an answer that is longer than vectors of [vectorstore.MaxDimension] are.
+// The memory of the answer is reserved before it is read.
+func (o Options) PostJSON(ctx context.Context, vendor, path string, in, out any, texts int) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return fmt.Errorf("request vectors: %w", err)
@@ -51,10 +68,16 @@ func (o Options) PostJSON(ctx context.Context, vendor, path string, in, out any)
 		_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection can be reused
 		return newStatusError(vendor, resp.StatusCode, resp.Header.Get("Retry-After"))
 	}
-	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-		if ctx.Err() != nil {
-			return fmt.Errorf("call the embedder (%s): %w", vendor, ctx.Err())
-		}
+	memory := o.Memory.NewPart(answerFactor)
+	defer memory.ReleaseBytes()
+	answer, err := memory.ReadAll(ctx, resp.Body, answerBase+texts*vectorstore.MaxDimension*numberBytes)
+	if errors.Is(err, capacity.ErrTooManyBytes) {
+		return &Error{Vendor: vendor, Status: resp.StatusCode, Message: fmt.Sprintf("answered with more bytes than %d vectors of %d numbers have, which is the longest that is allowed", texts, vectorstore.MaxDimension)}
+	}
+	if _, full := errors.AsType[*agentsvc.Error](err); full || ctx.Err() != nil {
+		return fmt.Errorf("call the embedder (%s): %w", vendor, cmp.Or(err, ctx.Err()))
+	}
+	if err != nil || json.Unmarshal(answer, out) != nil {
 		return &Error{Vendor: vendor, Status: resp.StatusCode, Message: "answered with an invalid response"}
 	}
 	return nil

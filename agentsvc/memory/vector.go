@@ -1,9 +1,11 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -163,21 +165,41 @@ func (v *VectorFinder) setIndexed(idx *ownerIndex, n int, since int64) {
 // that is in use.
 func (v *VectorFinder) evictIndexes(ctx context.Context) error {
 	for {
-		owner, idx := v.acquireEvictable()
-		if idx == nil {
-			return nil
-		}
-		err := v.dropIndex(ctx, owner)
-		idx.releaseToken()
-		if err != nil {
+		evicted, err := v.evictIndex(ctx, v.maxVectors)
+		if err != nil || !evicted {
 			return err
 		}
 	}
 }
 
-// acquireEvictable returns the part to drop next, for exclusive use, or nil if the index is within its bound or all
-// parts are in use.
-func (v *VectorFinder) acquireEvictable() (oldest agentsvc.Owner, found *ownerIndex) {
+// evictIndex drops the part of the longest idle owner if there are more than most vectors, 0 means no bound, and reports
+// whether it did.
+func (v *VectorFinder) evictIndex(ctx context.Context, most int) (evicted bool, err error) {
+	owner, idx := v.acquireEvictable(most)
+	if idx == nil {
+		return false, nil
+	}
+	defer idx.releaseToken()
+	return true, v.dropIndex(ctx, owner)
+}
+
+// addToIndex adds vectors to an owner's part. If there is no memory for them, parts of idle owners are dropped.
+func (v *VectorFinder) addToIndex(ctx context.Context, owner agentsvc.Owner, docs []vectorstore.Document) error {
+	for {
+		err := v.index.UpsertDocuments(ctx, v.collectionName(owner), docs)
+		if !errors.Is(err, vectorstore.ErrNoMemory) {
+			return err
+		}
+		evicted, evictErr := v.evictIndex(ctx, -1)
+		if evictErr != nil || !evicted {
+			return cmp.Or(evictErr, err)
+		}
+	}
+}
+
+// acquireEvictable returns the part to drop next, for exclusive use, or nil if the index has no more than most vectors, 0
+// means no bound, or all parts are in use.
+func (v *VectorFinder) acquireEvictable(most int) (oldest agentsvc.Owner, found *ownerIndex) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	total := 0
@@ -187,7 +209,7 @@ func (v *VectorFinder) acquireEvictable() (oldest agentsvc.Owner, found *ownerIn
 			oldest, found = owner, idx
 		}
 	}
-	if v.maxVectors == 0 || total <= v.maxVectors || found == nil {
+	if most == 0 || total <= most || found == nil {
 		return oldest, nil
 	}
 	select {
@@ -261,7 +283,7 @@ func (v *VectorFinder) indexMemories(ctx context.Context, payer agentsvc.Payer, 
 	for i, r := range rows {
 		docs[i] = vectorstore.Document{ID: r.id, Vector: r.vector}
 	}
-	return v.index.UpsertDocuments(ctx, v.collectionName(owner), docs)
+	return v.addToIndex(ctx, owner, docs)
 }
 
 // collectionName returns the name of an owner's collection: the tenant, and a hash of the embedder's model and the

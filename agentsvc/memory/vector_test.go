@@ -4,11 +4,13 @@ import (
 	"path/filepath"
 	"testing"
 
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/embedder"
 	"stoa/agentsvc/embedder/embeddertest"
 	"stoa/agentsvc/embedder/ollama"
 	"stoa/agentsvc/memory"
+	"stoa/agentsvc/vectorstore"
 	"stoa/agentsvc/vectorstore/chromem"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -140,4 +142,23 @@ func TestVectorFails(t *testing.T) {
 	}
 	server.FailWith(0)
 	checkTexts(t, "later", findTexts(t, v, ana, "a", true), "aaa")
+}
+
+// TestVectorMemory checks that idle parts of the index are dropped when there is no memory for more vectors.
+func TestVectorMemory(t *testing.T) {
+	t.Parallel()
+	server, model := startEmbedder(t)
+	server.SetEmbedText(func(text string) []float32 {
+		return append(embeddertest.LetterVector(text), make([]float32, vectorstore.MaxDimension)...)[:vectorstore.MaxDimension]
+	})
+	s := memory.New(dbtest.NewSQLite(t), "acme")
+	// Five vectors of 16 KiB fit into the app's share, ten do not.
+	index := chromem.New(chromem.Options{Memory: capacity.NewPool(200<<10, nil).NewReservation("acme", 1)})
+	v := memory.NewVectorFinder(s, model("m"), index, 0)
+	addMemories(t, s, ana, "aaa", "bbb", "ccc", "ddd", "eee")
+	addMemories(t, s, bob, "aaa of bob", "bbb", "ccc", "ddd", "eee")
+	for range 2 {
+		checkTexts(t, "ana", findTexts(t, v, ana, "a", true), "aaa")
+		checkTexts(t, "bob", findTexts(t, v, bob, "a", true), "aaa of bob")
+	}
 }

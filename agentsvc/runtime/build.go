@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/sandbox"
@@ -35,15 +36,27 @@ type hostAccess struct {
 	sandbox *sandbox.Host
 	// vectorStores are those that newVectorStore has built, by their name and the beginning of their collections' names.
 	vectorStores map[[2]string]vectorstore.Store
+	// answerMemory and vectorMemory are those of [RunLimits].
+	answerMemory, vectorMemory *capacity.Pool
 }
 
 // newHostAccess returns what the app may reach by its grants.
-func newHostAccess(b *build, h Host) *hostAccess {
-	a := &hostAccess{b, h.PublicEgress, h.FolderGuard, h.Sandbox, map[[2]string]vectorstore.Store{}}
+func newHostAccess(b *build, h Host, l RunLimits) *hostAccess {
+	a := &hostAccess{b, h.PublicEgress, h.FolderGuard, h.Sandbox, map[[2]string]vectorstore.Store{}, l.Memory, l.VectorMemory}
 	if b.tenant.PrivateNetwork {
 		a.egressClient = h.PrivateEgress
 	}
 	return a
+}
+
+// newAnswerMemory returns a reservation that what reads answers of other servers for the app makes parts of.
+func (a *hostAccess) newAnswerMemory() *capacity.MemoryReservation {
+	return a.answerMemory.NewReservation(a.tenant.ID, 1)
+}
+
+// newVectorMemory returns a reservation for vectors of the app.
+func (a *hostAccess) newVectorMemory() *capacity.MemoryReservation {
+	return a.vectorMemory.NewReservation(a.tenant.ID, 1)
 }
 
 // resolvePath resolves a path of the configuration within the folders that the app was granted for power. For the

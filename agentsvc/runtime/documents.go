@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/document"
 	"stoa/agentsvc/document/chunk"
@@ -30,6 +31,7 @@ type Documents struct {
 	stores map[string]*DocumentStore
 	// openVectorStore is that of [indexing.App].
 	openVectorStore func(key string) (s vectorstore.Store, closeStore func() error, found bool)
+	vectorMemory    *capacity.MemoryReservation // that of [indexing.App]
 	tenant          db.ID
 	hash            func(text []byte) string // see [Tenant.Hash]; nil = no ids are recorded
 	// onChanged is [Dependencies].OnDocumentsChanged.

@@ -43,7 +43,7 @@ type indexBuilder struct {
 // buildIndexed sets what each document store is indexed with. The searchers are built before, since they share the
 // embedders and vector stores.
 func (b *indexBuilder) buildIndexed(all *Documents) {
-	all.openVectorStore = b.openVectorStore
+	all.openVectorStore, all.vectorMemory = b.openVectorStore, b.newVectorMemory()
 	for _, s := range all.Stores() {
 		c := s.Config
 		from, err := b.newDocumentSource(c, nil)
@@ -174,7 +174,7 @@ func (rt *Runtime) DocumentSpecs() (specs []corpus.StoreSpec) {
 // NewIndexingApp returns the app for an indexer, which calls release when it no longer uses the runtime.
 func (rt *Runtime) NewIndexingApp(name string, release func()) *indexing.App {
 	d := rt.documents
-	app := &indexing.App{Name: name, Stores: map[string]*indexing.Store{}, Rows: d.Rows, OpenVectorStore: d.openVectorStore, Release: release}
+	app := &indexing.App{Name: name, Stores: map[string]*indexing.Store{}, Rows: d.Rows, OpenVectorStore: d.openVectorStore, VectorMemory: d.vectorMemory, Release: release}
 	for storeName, s := range d.stores {
 		app.Stores[storeName] = s.indexed
 	}
@@ -194,7 +194,7 @@ func (b *databaseBuilder) newDocumentSource(c *config.DocumentStore, reads func(
 	case "sql":
 		s, err = b.newTableSource(c.Source.SQL)
 	case "api":
-		s, err = api.New(api.Options{Config: c.Source.API, Client: b.egressClient.HTTPWithHeaderTimeout(sourceTimeout)})
+		s, err = api.New(api.Options{Config: c.Source.API, Client: b.egressClient.HTTPWithHeaderTimeout(sourceTimeout), Memory: b.newAnswerMemory()})
 	case "upload":
 		return nil, nil
 	default:

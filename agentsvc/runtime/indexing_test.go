@@ -88,7 +88,7 @@ func TestDocumentSources(t *testing.T) {
 			"outside": {Driver: "sqlite", Database: filepath.Join(outside, "x.db"), MaxConns: 2},
 		}}
 		shared := &build{cfg: cfg, tenant: tenant, log: slog.New(slog.DiscardHandler)}
-		b := &databaseBuilder{newHostAccess(shared, Host{PublicEgress: public, PrivateEgress: private}), &ExternalDatabases{}}
+		b := &databaseBuilder{newHostAccess(shared, Host{PublicEgress: public, PrivateEgress: private}, RunLimits{}), &ExternalDatabases{}}
 		var got []string
 		s, err := b.newDocumentSource(c.store, nil)
 		if s != nil {

@@ -76,7 +76,7 @@ func (b *memoryBuilder) newEmbedder(name string) embedder.Embedder {
 	timeout := time.Duration(e.Timeout) * time.Second
 	return b.meters.meterEmbedder(e, embedderBuilders[e.Provider](embedder.Options{
 		Model: e.Model, APIKey: e.APIKey, BaseURL: e.BaseURL, Dimension: e.Dimension,
-		Timeout: timeout, BatchSize: e.BatchSize, HTTP: b.egressClient.HTTPWithHeaderTimeout(timeout),
+		Timeout: timeout, BatchSize: e.BatchSize, HTTP: b.egressClient.HTTPWithHeaderTimeout(timeout), Memory: b.newAnswerMemory(),
 	}, e))
 }
 
@@ -86,15 +86,15 @@ func (b *memoryBuilder) newMemory(rows *memory.Store) (recall *memory.Recall, us
 	var find memory.Finder = memory.KeywordFinder{Store: rows}
 	m := b.cfg.Storage.Memory
 	if m != nil && m.Backend == "vector" {
-		find = b.newVectorMemory(rows, m)
+		find = b.newVectorFinder(rows, m)
 	}
 	return memory.NewRecall(rows, find, memory.Options{IncludeAnonymous: !b.cfg.Server.Auth.Enabled, Log: b.log}), m != nil
 }
 
-// newVectorMemory returns a finder by vectors. An index in a folder has no bound; one in memory has
+// newVectorFinder returns a finder by vectors. An index in a folder has no bound; one in memory has
 // [memory.MaxIndexedVectors]. The folder of a tenant is named by its id.
-func (b *memoryBuilder) newVectorMemory(rows *memory.Store, m *config.Memory) memory.Finder {
-	o, bound := chromem.Options{}, memory.MaxIndexedVectors
+func (b *memoryBuilder) newVectorFinder(rows *memory.Store, m *config.Memory) memory.Finder {
+	o, bound := chromem.Options{Memory: b.newVectorMemory()}, memory.MaxIndexedVectors
 	if p := m.VectorProvider; p != nil && p.Chromem.PersistPath != "" {
 		o.Path, bound = filepath.Join(p.Chromem.PersistPath, string(b.tenant.ID)), 0
 	}

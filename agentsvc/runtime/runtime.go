@@ -109,6 +109,9 @@ type RunLimits struct {
 	MaxRunTime time.Duration
 	// Memory is the pool from which runs reserve the memory of what they keep in it; nil means no bound.
 	Memory *capacity.Pool
+	// VectorMemory is the pool from which the vectors in memory are reserved: those of chromem, and of a document while it is
+	// indexed; nil means no bound.
+	VectorMemory *capacity.Pool
 	// MaxAnswerBytes bounds one response of a model, in bytes; [llm.DefaultMaxBytes] if zero.
 	MaxAnswerBytes int
 }
@@ -176,7 +179,7 @@ type Runtime struct {
 // configuration. If Build fails it has closed everything it opened.
 func Build(cfg *config.Config, t Tenant, h Dependencies) (*Runtime, error) {
 	b := &build{cfg: cfg, tenant: t, log: h.Log.With("app", t.Name)}
-	host := newHostAccess(b, h.Host)
+	host := newHostAccess(b, h.Host, h.RunLimits)
 	meters, traces := newMetering(b, h.Billing, h.Instrumentation), tracing{t, h.Instrumentation}
 	databases := &databaseBuilder{host, cmp.Or(h.ExternalDatabases, &ExternalDatabases{})}
 	// The order of the steps below matters. Tools need the vault and the store. Agents need models, guardrails and

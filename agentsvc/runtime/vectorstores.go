@@ -54,10 +54,10 @@ func collectionPrefix(c *config.VectorStore, collection string) string {
 func (a *hostAccess) buildVectorStore(c *config.VectorStore, prefix string) (vectorstore.Store, error) {
 	if newStore := vectorStoreBuilders[c.Type]; newStore != nil {
 		return newStore(remote.Options{
-			Host: c.Host, Port: c.Port, APIKey: c.APIKey, EnableTLS: c.EnableTLS, Prefix: prefix, Tenant: string(a.tenant.ID), Egress: a.egressClient,
+			Host: c.Host, Port: c.Port, APIKey: c.APIKey, EnableTLS: c.EnableTLS, Prefix: prefix, Tenant: string(a.tenant.ID), Egress: a.egressClient, Memory: a.answerMemory,
 		})
 	}
-	o := chromem.Options{Compress: c.Compress, Prefix: prefix}
+	o := chromem.Options{Compress: c.Compress, Prefix: prefix, Memory: a.newVectorMemory()}
 	if c.PersistPath != "" {
 		o.Path = filepath.Join(c.PersistPath, string(a.tenant.ID))
 	}

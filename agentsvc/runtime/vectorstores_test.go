@@ -33,7 +33,7 @@ func newVectorStoreAccess(t *testing.T, private bool, stores map[string]*config.
 		public.Close()
 		own.Close()
 	})
-	return newHostAccess(b, Host{PublicEgress: public, PrivateEgress: own})
+	return newHostAccess(b, Host{PublicEgress: public, PrivateEgress: own}, RunLimits{})
 }
 
 // TestVectorStoresReachThroughEgress checks that a store of each type is built for its address, and that a private

@@ -6,7 +6,10 @@
 // another. The caller decides which collections a tenant may use.
 package vectorstore
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // Store stores vectors. Implementations are safe for concurrent use. A collection exists from its first document on; a
 // missing collection is empty. All vectors of a collection have the same length. Every method may be repeated after an
@@ -26,6 +29,13 @@ type Store interface {
 	// Close releases everything the store has acquired.
 	Close() error
 }
+
+// MaxDimension is the largest length of a vector. Vendors' models have at most 4,096 numbers. A vector of this length takes
+// 16 KiB, so it also bounds what one chunk costs in memory and in a database.
+const MaxDimension = 4096
+
+// ErrNoMemory is the Err of a [*RejectedError] of a store in this process that may not have more vectors in memory.
+var ErrNoMemory = errors.New("no memory for more vectors")
 
 // Document is a vector with its id, which is unique within a collection. The id is a UUID in its usual form: several
 // kinds of stores accept no other.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -560,11 +561,45 @@ func TestVectors(t *testing.T) {
 				t.Errorf("%s: %d matches", name, n)
 			}
 		}
+		checkTurns(t, func(ctx context.Context) error {
+			_, err := f.Search.MatchVectors(ctx, manual, model, letters("aaaaa"), 1)
+			return err
+		})
 		if err := f.Index.AddEmbeddedTokens(ctx, "manual", 7); err != nil {
 			t.Fatal(err)
 		}
 		checkDiff(t, "tokens", int64(7), must(f.Documents.StoreStatus(ctx, "manual")).EmbeddedTokens)
 	})
+}
+
+// turns keeps two tests from having one part of the permits each.
+var turns sync.Mutex
+
+// checkTurns checks that search waits while other searches have all permits of the exact scans, and returns its own.
+func checkTurns(t *testing.T, search func(ctx context.Context) error) {
+	t.Helper()
+	turns.Lock()
+	defer turns.Unlock()
+	const app = "other"
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	held := 0
+	for corpus.ExactScans.Acquire(t.Context(), app) == nil {
+		if held++; held == max(2, runtime.GOMAXPROCS(0)) {
+			break
+		}
+	}
+	if err := search(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("a search does not wait for its turn: %v", err)
+	}
+	for range held {
+		corpus.ExactScans.Release()
+	}
+	for range held + 1 {
+		if err := search(t.Context()); err != nil {
+			t.Errorf("a search after its turn has come: %v", err)
+		}
+	}
 }
 
 // TestEverythingAtOnce uploads, deletes, indexes, rebuilds and searches at the same time: no write deadlocks, no search fails,

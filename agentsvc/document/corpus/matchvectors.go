@@ -4,20 +4,31 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
+	"runtime"
 	"slices"
 	"strings"
 
+	"stoa/agentsvc/processor"
 	"stoa/tenancy/db"
 )
 
+// exactScans lets a bounded number of comparisons with all vectors of a store run at the same time, the apps in turn: each
+// reads up to some hundred MiB from the database, of which one row at a time is in memory. More of them at once would not
+// be faster, since they need the processor.
+var exactScans = processor.NewPermits(max(2, runtime.GOMAXPROCS(0)))
+
 // MatchVectors returns up to limit chunks by the cosine similarity of their vectors, made by model, and vector, best first. It
-// compares every vector of the scope. It finds nothing in a generation whose vectors another model made, or of another
+// compares every vector of the scope that has the length of vector, in the app's turn. It finds nothing in a generation whose vectors another model made, or of another
 // length.
 func (s *Search) MatchVectors(ctx context.Context, scope Scope, model string, vector []float32, limit int) ([]Match, error) {
 	query := decodeVector(encodeVector(vector))
 	if len(query) == 0 || limit <= 0 || scope.isEmpty() || !isStorableText(model) {
 		return nil, nil
 	}
+	if err := exactScans.Acquire(ctx, s.tenant); err != nil {
+		return nil, err
+	}
+	defer exactScans.Release()
 	best := newTopMatches(limit)
 	var raw []byte
 	var m Match
@@ -32,7 +43,7 @@ func (s *Search) MatchVectors(ctx context.Context, scope Scope, model string, ve
 		return nil
 	}, `SELECT v.id, v.document, v.ordinal, v.vector FROM `+s.scopeSQL()+`
 			JOIN chunk_vector v ON v.tenant = l.tenant AND v.store = l.store AND v.document = l.document AND v.generation = l.generation AND v.revision = l.revision
-		WHERE v.model = $8`, append(s.scopeArgs(scope), model)...)
+		WHERE v.model = $8 AND octet_length(v.vector) = $9`, append(s.scopeArgs(scope), model, 4*len(query))...)
 	return best.sorted(), err
 }
 

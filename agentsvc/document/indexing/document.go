@@ -317,7 +317,9 @@ func (r documentWorker) indexDocument(ctx context.Context, d corpus.PendingDocum
 		c.Chunks[i] = corpus.EmbeddedChunk{Chunk: chunk}
 	}
 	if r.store.Embedder != nil && len(chunks) > 0 {
-		if err := r.embedChunks(ctx, title, &c); err != nil {
+		memory := r.app.VectorMemory.NewPart(vectorCopies)
+		defer memory.ReleaseBytes()
+		if err := r.embedChunks(ctx, memory, title, &c); err != nil {
 			return 0, err
 		}
 	}

@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -13,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/document/corpus"
 	"stoa/agentsvc/embedder"
 	"stoa/agentsvc/vectorstore"
@@ -24,6 +27,9 @@ const (
 	embedBatch = 100
 	// maxPause is the longest wait between two batches of one document. A longer one holds the pass.
 	maxPause = 10 * time.Second
+	// vectorCopies is how often a vector is in memory until its document is committed: as numbers, and as the bytes that are
+	// written.
+	vectorCopies = 2
 	// charactersPerToken estimates the tokens of a text: vendors count them differently, and not all report them.
 	charactersPerToken = 4
 )
@@ -40,9 +46,10 @@ func parseCollectionNote(note string) (vectorStore, collection string) {
 
 // embedChunks gives the chunks of c their vectors: those of the same texts are used again, the rest is embedded. With an
 // external vector store they go there.
-func (r documentWorker) embedChunks(ctx context.Context, title string, c *corpus.Commit) error {
+// memory reserves what the vectors take.
+func (r documentWorker) embedChunks(ctx context.Context, memory *capacity.MemoryReservation, title string, c *corpus.Commit) error {
 	c.Model = r.store.Embedder.Model()
-	err := r.runStep(ctx, stepEmbed, func(ctx context.Context) error { return r.findVectors(ctx, title, c) })
+	err := r.runStep(ctx, stepEmbed, func(ctx context.Context) error { return r.findVectors(ctx, memory, title, c) })
 	if err != nil || r.store.Vectors == nil {
 		return err
 	}
@@ -50,7 +57,7 @@ func (r documentWorker) embedChunks(ctx context.Context, title string, c *corpus
 }
 
 // findVectors sets the vectors of the chunks.
-func (r documentWorker) findVectors(ctx context.Context, title string, c *corpus.Commit) error {
+func (r documentWorker) findVectors(ctx context.Context, memory *capacity.MemoryReservation, title string, c *corpus.Commit) error {
 	texts, positions := map[string]string{}, map[string][]int{}
 	var hashes []string
 	for i := range c.Chunks {
@@ -63,11 +70,17 @@ func (r documentWorker) findVectors(ctx context.Context, title string, c *corpus
 		}
 		texts[hash], positions[hash] = text, append(positions[hash], i)
 	}
-	known, err := r.app.Rows.Index.FindVectors(ctx, c.Model, hashes)
-	if err != nil {
-		return err
+	known, missing := map[string][]float32{}, []string(nil)
+	for part := range slices.Chunk(hashes, embedBatch) {
+		found, err := r.app.Rows.Index.FindVectors(ctx, c.Model, part)
+		if err != nil {
+			return err
+		}
+		if err := memory.ReserveBytes(ctx, vectorBytes(slices.Collect(maps.Values(found)))); err != nil {
+			return err
+		}
+		maps.Copy(known, found)
 	}
-	var missing []string
 	for _, hash := range hashes {
 		if known[hash] == nil {
 			missing = append(missing, hash)
@@ -78,6 +91,9 @@ func (r documentWorker) findVectors(ctx context.Context, title string, c *corpus
 		missing = missing[len(batch):]
 		vectors, err := r.embedBatch(ctx, batch, texts)
 		if err != nil {
+			return err
+		}
+		if err := memory.ReserveBytes(ctx, vectorBytes(vectors)); err != nil {
 			return err
 		}
 		for i, hash := range batch {
@@ -97,6 +113,14 @@ func (r documentWorker) findVectors(ctx context.Context, title string, c *corpus
 		}
 	}
 	return nil
+}
+
+// vectorBytes returns what vectors take in memory.
+func vectorBytes(vectors [][]float32) (n int64) {
+	for _, v := range vectors {
+		n += 4 * int64(len(v))
+	}
+	return n
 }
 
 // hasDirection reports whether the similarity with v is defined: its numbers are finite, and not all of them 0.

@@ -149,6 +149,8 @@ func embedConsequence(err error, vendor *embedder.Error) consequence {
 	switch {
 	case errors.Is(err, agentsvc.CodeExhausted): // a budget
 		return holdsPass
+	case errors.Is(err, agentsvc.CodeTooLarge): // its vectors are more than the app may have in memory
+		return failsDocument
 	case vendor == nil: // the network
 		return doubtful
 	case vendor.Status == http.StatusTooManyRequests, vendor.Status == http.StatusUnauthorized, vendor.Status == http.StatusForbidden, vendor.Status == http.StatusNotFound:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/document"
 	"stoa/agentsvc/document/corpus"
 	"stoa/agentsvc/document/source"
@@ -21,6 +22,8 @@ type App struct {
 	// OpenVectorStore opens the external vector store of a [Store].VectorStore that may have left the configuration, to
 	// remove vectors. found is false if its address is not known any more. closeStore must be called.
 	OpenVectorStore func(name string) (s vectorstore.Store, closeStore func() error, found bool)
+	// VectorMemory names the pool and the app that the memory of a document's vectors is reserved from; nil = no bound.
+	VectorMemory *capacity.MemoryReservation
 	// Release must be called when the app is no longer used.
 	Release func()
 }

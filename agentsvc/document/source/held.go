@@ -8,7 +8,7 @@ import (
 )
 
 // maxHeldBytes bounds the content that the items of one listing hold in memory.
-const maxHeldBytes = 32 << 20
+const maxHeldBytes = 8 << 20
 
 // Held is the content that the items of one listing hold until they are opened. A source that has read the content to
 // list a document need not read it again, but a pass may keep all items of a listing before it opens the first. The zero

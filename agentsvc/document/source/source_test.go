@@ -49,7 +49,7 @@ func TestVersion(t *testing.T) {
 func TestHeld(t *testing.T) {
 	t.Parallel()
 	var held source.Held
-	text, again := strings.Repeat("x", 10<<20), 0
+	text, again := strings.Repeat("x", 5<<19), 0
 	newOpen := func() func(context.Context) (io.ReadCloser, error) {
 		return held.NewOpen(text, func(context.Context) (string, error) { again++; return text, nil })
 	}

@@ -52,7 +52,7 @@ func New(o Options) embedder.Embedder {
 		var a embedResponse
 		err := o.PostJSON(ctx, "cohere", "/v2/embed", embedRequest{
 			o.Model, texts, cmp.Or(o.InputType, inputTypes[p]), []string{"float"}, o.OutputDimension, o.Truncate,
-		}, &a)
+		}, &a, len(texts))
 		return a.Embeddings.Float, err
 	})
 }

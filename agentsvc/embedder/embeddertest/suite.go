@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/embedder"
+	"stoa/agentsvc/vectorstore"
 )
 
 // Vendor describes the embedder under test.
@@ -28,7 +31,7 @@ func RunSuite(t *testing.T, v Vendor) {
 		name string
 		test func(t *testing.T, v Vendor, s *Server)
 	}{
-		{"batches", testBatches}, {"nothing", testNoTexts}, {"dimension", testDimension}, {"refusals", testHTTPErrors}, {"timeout", testTimeout},
+		{"batches", testBatches}, {"nothing", testNoTexts}, {"dimension", testDimension}, {"refusals", testHTTPErrors}, {"timeout", testTimeout}, {"hostile answers", testHostileAnswers},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, v, NewServer(t)) })
 	}
@@ -98,6 +101,41 @@ func testDimension(t *testing.T, v Vendor, s *Server) {
 	requireError("an empty vector", v.newEmbedder(s, embedder.Options{}))
 	s.SetEmbedText(func(string) []float32 { return []float32{0, 0} })
 	requireError("a vector without direction", v.newEmbedder(s, embedder.Options{}))
+	long := make([]float32, vectorstore.MaxDimension+1)
+	long[0] = 1
+	s.SetEmbedText(func(string) []float32 { return long })
+	requireError("a vector above the bound", v.newEmbedder(s, embedder.Options{}))
+	s.SetEmbedText(func(string) []float32 { return long[:vectorstore.MaxDimension] })
+	if _, err := v.newEmbedder(s, embedder.Options{}).Embed(t.Context(), agentsvc.Payer{}, embedder.Query, []string{"x"}); err != nil {
+		t.Errorf("a vector of the longest length is refused: %v", err)
+	}
+}
+
+// testHostileAnswers checks that an answer which cannot be vectors of the texts is refused after a bounded number of bytes, that
+// its memory is reserved and returned, and that the first answer decides about the length only if all of it can be used.
+func testHostileAnswers(t *testing.T, v Vendor, s *Server) {
+	var reserved, most int64
+	pool := capacity.NewPool(64<<20, func(n int64) { reserved, most = n, max(most, n) })
+	e := v.newEmbedder(s, embedder.Options{Memory: pool.NewReservation("acme", 1)})
+	mixed := [][]float32{{1, 2, 3}, {1}}
+	s.SetEmbedText(func(text string) []float32 { return mixed[len(text)-1] })
+	var vendorErr *embedder.Error
+	if _, err := e.Embed(t.Context(), agentsvc.Payer{}, embedder.Query, []string{"a", "bb"}); !errors.As(err, &vendorErr) {
+		t.Errorf("vectors of two lengths: %v", err)
+	}
+	wide := slices.Repeat([]float32{0.12345678}, 65_000)
+	s.SetEmbedText(func(string) []float32 { return wide })
+	_, err := e.Embed(t.Context(), agentsvc.Payer{}, embedder.Query, []string{"x"})
+	if !errors.As(err, &vendorErr) || !strings.Contains(err.Error(), fmt.Sprint(vectorstore.MaxDimension)) {
+		t.Errorf("a vector of 65,000 numbers: %v", err)
+	}
+	if most == 0 || most > 1<<20 || reserved != 0 {
+		t.Errorf("%d bytes were reserved at most, and %d remain", most, reserved)
+	}
+	s.SetEmbedText(LetterVector)
+	if _, err := e.Embed(t.Context(), agentsvc.Payer{}, embedder.Query, []string{"x"}); err != nil {
+		t.Errorf("a vector of the right length after wrong ones: %v", err)
+	}
 }
 
 // testHTTPErrors checks the errors for HTTP statuses, and that they do not quote the answer.

@@ -28,7 +28,7 @@ func New(o embedder.Options) embedder.Embedder {
 	o.BaseURL = cmp.Or(o.BaseURL, "http://localhost:11434")
 	return embedder.New("ollama", o, func(ctx context.Context, _ embedder.Purpose, texts []string) ([][]float32, error) {
 		var a embedResponse
-		err := o.PostJSON(ctx, "ollama", "/api/embed", embedRequest{o.Model, texts, o.Dimension}, &a)
+		err := o.PostJSON(ctx, "ollama", "/api/embed", embedRequest{o.Model, texts, o.Dimension}, &a, len(texts))
 		return a.Embeddings, err
 	})
 }

@@ -32,7 +32,7 @@ func New(o embedder.Options) embedder.Embedder {
 	o.BaseURL = cmp.Or(o.BaseURL, "https://api.openai.com/v1")
 	return embedder.New("openai", o, func(ctx context.Context, _ embedder.Purpose, texts []string) ([][]float32, error) {
 		var a embedResponse
-		if err := o.PostJSON(ctx, "openai", "/embeddings", embedRequest{o.Model, texts, o.Dimension, "float"}, &a); err != nil {
+		if err := o.PostJSON(ctx, "openai", "/embeddings", embedRequest{o.Model, texts, o.Dimension, "float"}, &a, len(texts)); err != nil {
 			return nil, err
 		}
 		// The number of vectors is checked by embedder.New.

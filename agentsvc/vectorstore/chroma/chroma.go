@@ -61,9 +61,13 @@ type (
 		Results    int         `json:"n_results"`
 		Include    []string    `json:"include"`
 	}
+	getAnswer struct {
+		IDs remote.Entries[string] `json:"ids"`
+	}
 	queryAnswer struct {
-		IDs       [][]string   `json:"ids"`
-		Distances [][]*float32 `json:"distances"`
+		// There is one list for each vector of the query. A decoder skips what an array has no place for.
+		IDs       [1]remote.Entries[string]   `json:"ids"`
+		Distances [1]remote.Entries[*float32] `json:"distances"`
 	}
 )
 
@@ -86,7 +90,7 @@ func (b *backend) collectionsPath(ctx context.Context) (string, error) {
 	}
 	who := identity{"default_tenant", []string{"default_database"}}
 	if b.hasKey {
-		if err := b.client.Call(ctx, http.MethodGet, "/api/v2/auth/identity", nil, &who); err != nil {
+		if err := b.client.Call(ctx, http.MethodGet, "/api/v2/auth/identity", nil, &who, 0); err != nil {
 			return "", err
 		}
 		if who.Tenant == "" || len(who.Databases) == 0 {
@@ -97,17 +101,17 @@ func (b *backend) collectionsPath(ctx context.Context) (string, error) {
 	return b.folder, nil
 }
 
-// call sends a request of a collection, which has an id of its own besides its name.
-func (b *backend) call(ctx context.Context, collection, action string, in, out any) error {
+// call sends a request of a collection, which has an id of its own besides its name. The answer is about n documents.
+func (b *backend) call(ctx context.Context, collection, action string, in, out any, n int) error {
 	folder, err := b.collectionsPath(ctx)
 	if err != nil {
 		return err
 	}
 	var c collectionRecord
-	if err := b.client.Call(ctx, http.MethodGet, folder+"/"+collection, nil, &c); err != nil {
+	if err := b.client.Call(ctx, http.MethodGet, folder+"/"+collection, nil, &c, 0); err != nil {
 		return err
 	}
-	return b.client.Call(ctx, http.MethodPost, folder+"/"+url.PathEscape(c.ID)+action, in, out)
+	return b.client.Call(ctx, http.MethodPost, folder+"/"+url.PathEscape(c.ID)+action, in, out, remote.AnswerBytes(n, 0))
 }
 
 // CreateCollection implements [remote.Backend]. The first vectors decide about their length.
@@ -116,7 +120,7 @@ func (b *backend) CreateCollection(ctx context.Context, collection string, _ int
 	if err != nil {
 		return err
 	}
-	return b.client.Call(ctx, http.MethodPost, folder, newCollection{collection, true, configuration{space{"cosine"}}}, nil)
+	return b.client.Call(ctx, http.MethodPost, folder, newCollection{collection, true, configuration{space{"cosine"}}}, nil, 0)
 }
 
 // Upsert implements [remote.Backend].
@@ -125,28 +129,30 @@ func (b *backend) Upsert(ctx context.Context, collection string, docs []vectorst
 	for _, d := range docs {
 		in.IDs, in.Embeddings = append(in.IDs, d.ID), append(in.Embeddings, d.Vector)
 	}
-	return b.call(ctx, collection, "/upsert", in, nil)
+	return b.call(ctx, collection, "/upsert", in, nil, 0)
 }
 
 // Find implements [remote.Backend].
 func (b *backend) Find(ctx context.Context, collection string, ids []string) ([]string, error) {
-	var out records
-	err := b.call(ctx, collection, "/get", records{IDs: ids, Include: []string{}}, &out)
-	return out.IDs, err
+	out := getAnswer{remote.NewEntries[string](len(ids))}
+	err := b.call(ctx, collection, "/get", records{IDs: ids, Include: []string{}}, &out, len(ids))
+	return out.IDs.List, err
 }
 
 // Search implements [remote.Backend]. The server answers with the distance, 1 - cosine.
 func (b *backend) Search(ctx context.Context, collection string, vector []float32, limit int) ([]vectorstore.Match, error) {
-	var out queryAnswer
-	if err := b.call(ctx, collection, "/query", query{[][]float32{vector}, min(limit, maxResults), []string{"distances"}}, &out); err != nil {
+	limit = min(limit, maxResults)
+	out := queryAnswer{[1]remote.Entries[string]{remote.NewEntries[string](limit)}, [1]remote.Entries[*float32]{remote.NewEntries[*float32](limit)}}
+	if err := b.call(ctx, collection, "/query", query{[][]float32{vector}, limit, []string{"distances"}}, &out, limit); err != nil {
 		return nil, err
 	}
-	if len(out.IDs) != 1 || len(out.Distances) != 1 || len(out.IDs[0]) != len(out.Distances[0]) {
+	ids, distances := out.IDs[0].List, out.Distances[0].List
+	if ids == nil || len(ids) != len(distances) {
 		return nil, remote.NewInvalidAnswer(store)
 	}
 	var matches []vectorstore.Match
-	for i, id := range out.IDs[0] {
-		if d := out.Distances[0][i]; d != nil {
+	for i, id := range ids {
+		if d := distances[i]; d != nil {
 			matches = append(matches, vectorstore.Match{ID: id, Score: 1 - *d})
 		}
 	}
@@ -155,7 +161,7 @@ func (b *backend) Search(ctx context.Context, collection string, vector []float3
 
 // Delete implements [remote.Backend].
 func (b *backend) Delete(ctx context.Context, collection string, ids []string) error {
-	return b.call(ctx, collection, "/delete", records{IDs: ids}, nil)
+	return b.call(ctx, collection, "/delete", records{IDs: ids}, nil, 0)
 }
 
 // DropCollection implements [remote.Backend].
@@ -164,7 +170,7 @@ func (b *backend) DropCollection(ctx context.Context, collection string) error {
 	if err != nil {
 		return err
 	}
-	return b.client.Call(ctx, http.MethodDelete, folder+"/"+collection, nil, nil)
+	return b.client.Call(ctx, http.MethodDelete, folder+"/"+collection, nil, nil, 0)
 }
 
 // Close implements [remote.Backend]. The connections belong to the egress client.

@@ -1,14 +1,19 @@
 package chroma_test
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/vectorstore"
 	"stoa/agentsvc/vectorstore/chroma"
 	"stoa/agentsvc/vectorstore/remote"
@@ -76,5 +81,57 @@ func TestIdentity(t *testing.T) {
 		if !strings.HasPrefix(paths[i], prefix) {
 			t.Errorf("request %d goes to %s, want %s", i, paths[i], prefix)
 		}
+	}
+}
+
+// TestFlood checks that an answer with more than was asked for is refused after a bounded number of bytes, whether it has
+// many documents or few long ones, and that the memory of answers is returned to the pool.
+func TestFlood(t *testing.T) {
+	const parallel, limit = 16, 10
+	var reserved atomic.Int64
+	for name, c := range map[string]struct {
+		ids  string
+		want string
+	}{
+		"many documents":      {strings.Repeat(`"x",`, 20_000), "more than the"},
+		"some too many":       {strings.Repeat(`"x",`, limit+1), "more documents than it was asked for"},
+		"endless documents":   {strings.Repeat(`"00000000-0000-0000-0000-000000000000",`, 320_000), "more than the"},
+		"one that is endless": {`"` + strings.Repeat("x", 12<<20) + `",`, "more than the"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := []byte(`{"ids": [[` + strings.TrimSuffix(c.ids, ",") + `]], "distances": [[]]}`)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasSuffix(r.URL.Path, "/query") {
+					_, _ = w.Write(body)
+					return
+				}
+				_, _ = w.Write([]byte(`{"id": "c"}`))
+			}))
+			t.Cleanup(server.Close)
+			o := remotetest.NewOptions(t, server.Listener.Addr().String())
+			o.APIKey, o.Tenant = "", "acme"
+			o.Memory = capacity.NewPool(64<<20, func(n int64) { reserved.Store(n) })
+			s := chroma.New(o)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			var wg sync.WaitGroup
+			for range parallel {
+				wg.Go(func() {
+					_, err := s.Search(t.Context(), "c", vectorstore.Query{Vector: []float32{1}, Limit: limit})
+					if _, rejected := errors.AsType[*vectorstore.RejectedError](err); !rejected || !strings.Contains(err.Error(), c.want) {
+						t.Errorf("the answer is used: %v", err)
+					}
+				})
+			}
+			wg.Wait()
+			runtime.ReadMemStats(&after)
+			// The connections of client and server take most of it.
+			if each := (after.TotalAlloc - before.TotalAlloc) / parallel; each > 512<<10 {
+				t.Errorf("a search allocates %d bytes", each)
+			}
+			if reserved.Load() != 0 {
+				t.Errorf("%d bytes remain reserved", reserved.Load())
+			}
+		})
 	}
 }

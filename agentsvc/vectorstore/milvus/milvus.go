@@ -118,24 +118,31 @@ func (a *answer) Check() error {
 	return remote.NewRefusedRequest(store, fmt.Sprintf("code %d", *a.Code))
 }
 
-// call sends a request and decodes the data of the answer into out, unless out is nil.
-func (b *backend) call(ctx context.Context, path string, in, out any) error {
+// call sends a request about n documents and returns the data of the answer.
+func (b *backend) call(ctx context.Context, path string, in any, n int) (json.RawMessage, error) {
 	var a answer
-	if err := b.client.Call(ctx, http.MethodPost, "/v2/vectordb"+path, in, &a); err != nil {
-		return err
+	err := b.client.Call(ctx, http.MethodPost, "/v2/vectordb"+path, in, &a, remote.AnswerBytes(n, 0))
+	return a.Data, err
+}
+
+// find sends a request for at most n documents and returns what the answer has.
+func (b *backend) find(ctx context.Context, path string, in any, n int) ([]found, error) {
+	data, err := b.call(ctx, path, in, n)
+	if err != nil {
+		return nil, err
 	}
-	if out != nil && json.Unmarshal(a.Data, out) != nil {
-		return remote.NewInvalidAnswer(store)
-	}
-	return nil
+	out := remote.NewEntries[found](n)
+	err = remote.DecodeAnswer(store, data, &out)
+	return out.List, err
 }
 
 // CreateCollection implements [remote.Backend]. The server makes the index of the vectors and loads the collection.
 func (b *backend) CreateCollection(ctx context.Context, collection string, dimension int) error {
-	return b.call(ctx, "/collections/create", createRequest{
+	_, err := b.call(ctx, "/collections/create", createRequest{
 		Collection: collection, Dimension: dimension, MetricType: "COSINE", IDType: "VarChar", IDField: "id", VectorField: "vector",
 		Params: createParameters{MaxLength: maxID, ConsistencyLevel: strong},
-	}, nil)
+	}, 0)
+	return err
 }
 
 // Upsert implements [remote.Backend].
@@ -144,13 +151,13 @@ func (b *backend) Upsert(ctx context.Context, collection string, docs []vectorst
 	for _, d := range docs {
 		in.Data = append(in.Data, row{d.ID, d.Vector})
 	}
-	return b.call(ctx, "/entities/upsert", in, nil)
+	_, err := b.call(ctx, "/entities/upsert", in, len(docs))
+	return err
 }
 
 // Find implements [remote.Backend].
 func (b *backend) Find(ctx context.Context, collection string, ids []string) ([]string, error) {
-	var out []found
-	err := b.call(ctx, "/entities/query", filterRequest{collection, newFilter(ids), []string{"id"}, len(ids), strong}, &out)
+	out, err := b.find(ctx, "/entities/query", filterRequest{collection, newFilter(ids), []string{"id"}, len(ids), strong}, len(ids))
 	var existing []string
 	for _, f := range out {
 		existing = append(existing, f.ID)
@@ -160,8 +167,7 @@ func (b *backend) Find(ctx context.Context, collection string, ids []string) ([]
 
 // Search implements [remote.Backend].
 func (b *backend) Search(ctx context.Context, collection string, vector []float32, limit int) ([]vectorstore.Match, error) {
-	var out []found
-	err := b.call(ctx, "/entities/search", searchRequest{collection, [][]float32{vector}, "vector", limit, []string{"id"}, strong}, &out)
+	out, err := b.find(ctx, "/entities/search", searchRequest{collection, [][]float32{vector}, "vector", limit, []string{"id"}, strong}, limit)
 	var matches []vectorstore.Match
 	for _, f := range out {
 		matches = append(matches, vectorstore.Match{ID: f.ID, Score: f.Distance})
@@ -171,12 +177,14 @@ func (b *backend) Search(ctx context.Context, collection string, vector []float3
 
 // Delete implements [remote.Backend].
 func (b *backend) Delete(ctx context.Context, collection string, ids []string) error {
-	return b.call(ctx, "/entities/delete", filterRequest{Collection: collection, Filter: newFilter(ids)}, nil)
+	_, err := b.call(ctx, "/entities/delete", filterRequest{Collection: collection, Filter: newFilter(ids)}, len(ids))
+	return err
 }
 
 // DropCollection implements [remote.Backend].
 func (b *backend) DropCollection(ctx context.Context, collection string) error {
-	return b.call(ctx, "/collections/drop", collectionRequest{collection}, nil)
+	_, err := b.call(ctx, "/collections/drop", collectionRequest{collection}, 0)
+	return err
 }
 
 // Close implements [remote.Backend]. The connections belong to the egress client.

@@ -9,6 +9,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"stoa/agentsvc/vectorstore"
 	"stoa/agentsvc/vectorstore/remote"
@@ -20,6 +21,8 @@ const (
 	port  = 443
 	// apiVersion is the version of the API that the requests are written for.
 	apiVersion = "2025-10"
+	// maxFetch is the largest number of documents that one request fetches: 2 MiB of vectors of the largest length.
+	maxFetch = 20
 )
 
 // backend implements [remote.Backend].
@@ -44,10 +47,11 @@ type (
 		Namespace string    `json:"namespace"`
 	}
 	queryAnswer struct {
-		Matches []struct {
-			ID    string  `json:"id"`
-			Score float32 `json:"score"`
-		} `json:"matches"`
+		Matches remote.Entries[match] `json:"matches"`
+	}
+	match struct {
+		ID    string  `json:"id"`
+		Score float32 `json:"score"`
 	}
 	deleteRequest struct {
 		IDs       []string `json:"ids,omitempty"`
@@ -74,26 +78,34 @@ func (b *backend) Upsert(ctx context.Context, collection string, docs []vectorst
 	for _, d := range docs {
 		in.Vectors = append(in.Vectors, vector{d.ID, d.Vector})
 	}
-	return b.client.Call(ctx, http.MethodPost, "/vectors/upsert", in, nil)
+	return b.client.Call(ctx, http.MethodPost, "/vectors/upsert", in, nil, 0)
 }
 
-// Find implements [remote.Backend]. The answer contains the vectors, which are not used.
+// Find implements [remote.Backend]. The answers contain the vectors, which are not used; there are several so that none is
+// large.
 func (b *backend) Find(ctx context.Context, collection string, ids []string) ([]string, error) {
-	var out fetchAnswer
-	err := b.client.Call(ctx, http.MethodGet, "/vectors/fetch?"+url.Values{"ids": ids, "namespace": {collection}}.Encode(), nil, &out)
 	var found []string
-	for id := range out.Vectors {
-		found = append(found, id)
+	for part := range slices.Chunk(ids, maxFetch) {
+		var out fetchAnswer
+		path := "/vectors/fetch?" + url.Values{"ids": part, "namespace": {collection}}.Encode()
+		if err := b.client.Call(ctx, http.MethodGet, path, nil, &out, remote.AnswerBytes(len(part), len(part)*vectorstore.MaxDimension)); err != nil {
+			return nil, err
+		}
+		for _, id := range part {
+			if _, ok := out.Vectors[id]; ok {
+				found = append(found, id)
+			}
+		}
 	}
-	return found, err
+	return found, nil
 }
 
 // Search implements [remote.Backend].
 func (b *backend) Search(ctx context.Context, collection string, vector []float32, limit int) ([]vectorstore.Match, error) {
-	var out queryAnswer
-	err := b.client.Call(ctx, http.MethodPost, "/query", queryRequest{vector, limit, collection}, &out)
+	out := queryAnswer{remote.NewEntries[match](limit)}
+	err := b.client.Call(ctx, http.MethodPost, "/query", queryRequest{vector, limit, collection}, &out, remote.AnswerBytes(limit, 0))
 	var matches []vectorstore.Match
-	for _, m := range out.Matches {
+	for _, m := range out.Matches.List {
 		matches = append(matches, vectorstore.Match{ID: m.ID, Score: m.Score})
 	}
 	return matches, err
@@ -101,12 +113,12 @@ func (b *backend) Search(ctx context.Context, collection string, vector []float3
 
 // Delete implements [remote.Backend].
 func (b *backend) Delete(ctx context.Context, collection string, ids []string) error {
-	return b.client.Call(ctx, http.MethodPost, "/vectors/delete", deleteRequest{IDs: ids, Namespace: collection}, nil)
+	return b.client.Call(ctx, http.MethodPost, "/vectors/delete", deleteRequest{IDs: ids, Namespace: collection}, nil, 0)
 }
 
 // DropCollection implements [remote.Backend]. A namespace without vectors does not exist.
 func (b *backend) DropCollection(ctx context.Context, collection string) error {
-	return b.client.Call(ctx, http.MethodPost, "/vectors/delete", deleteRequest{DeleteAll: true, Namespace: collection}, nil)
+	return b.client.Call(ctx, http.MethodPost, "/vectors/delete", deleteRequest{DeleteAll: true, Namespace: collection}, nil, 0)
 }
 
 // Close implements [remote.Backend]. The connections belong to the egress client.

@@ -68,7 +68,7 @@ func (b *backend) Upsert(ctx context.Context, collection string, docs []vectorst
 func (b *backend) Find(ctx context.Context, collection string, ids []string) ([]string, error) {
 	answer, err := b.points.Get(ctx, &qdrant.GetPoints{
 		CollectionName: collection, Ids: newPointIDs(ids), WithPayload: qdrant.NewWithPayload(false), WithVectors: qdrant.NewWithVectors(false),
-	})
+	}, remote.Documents(len(ids)))
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (b *backend) Find(ctx context.Context, collection string, ids []string) ([]
 func (b *backend) Search(ctx context.Context, collection string, vector []float32, limit int) ([]vectorstore.Match, error) {
 	answer, err := b.points.Query(ctx, &qdrant.QueryPoints{
 		CollectionName: collection, Query: qdrant.NewQueryDense(vector), Limit: qdrant.PtrOf(uint64(limit)), WithPayload: qdrant.NewWithPayload(false),
-	})
+	}, remote.Documents(limit))
 	if err != nil {
 		return nil, err
 	}

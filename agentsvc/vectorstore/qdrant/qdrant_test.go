@@ -1,18 +1,24 @@
 package qdrant_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/qdrant/go-client/qdrant"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/vectorstore"
 	store "stoa/agentsvc/vectorstore/qdrant"
 	"stoa/agentsvc/vectorstore/remote"
@@ -130,5 +136,49 @@ func TestRecovery(t *testing.T) {
 	}
 	if err != nil {
 		t.Error("the store does not find its server again:", err)
+	}
+}
+
+// floodingPoints answers each query with its points, however many are asked for.
+type floodingPoints struct {
+	qdrant.UnimplementedPointsServer
+	points []*qdrant.ScoredPoint
+}
+
+func (f floodingPoints) Query(context.Context, *qdrant.QueryPoints) (*qdrant.QueryResponse, error) {
+	return &qdrant.QueryResponse{Result: f.points}, nil
+}
+
+// TestFlood checks that an answer with more points than were asked for is refused, and one with more bytes before it is
+// read.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	const limit = 10
+	for n, want := range map[int]string{limit: "", limit + 1: "more documents than it was asked for", 100_000: "more than the 21504 bytes"} {
+		l := remotetest.Listen(t)
+		g := grpc.NewServer()
+		qdrant.RegisterPointsServer(g, floodingPoints{points: slices.Repeat([]*qdrant.ScoredPoint{{Id: qdrant.NewID("x"), Score: 1}}, n)})
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = g.Serve(l)
+		}()
+		var reserved atomic.Int64
+		o := remotetest.NewOptions(t, l.Addr().String())
+		o.Tenant, o.Memory = "acme", capacity.NewPool(64<<20, func(n int64) { reserved.Store(n) })
+		s, err := newStore(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Search(t.Context(), "c", vectorstore.Query{Vector: []float32{1}, Limit: limit})
+		_, rejected := errors.AsType[*vectorstore.RejectedError](err)
+		if want == "" && (err != nil || len(got) != n) || want != "" && (!rejected || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%d points for %d: %d are used, %v", n, limit, len(got), err)
+		}
+		if err := s.Close(); err != nil || reserved.Load() != 0 {
+			t.Errorf("%d bytes remain reserved, %v", reserved.Load(), err)
+		}
+		g.Stop()
+		<-ended
 	}
 }

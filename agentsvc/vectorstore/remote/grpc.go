@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -13,9 +15,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/vectorstore"
 )
@@ -25,7 +31,7 @@ import (
 type Conn struct {
 	*grpc.ClientConn
 	store   string // its type, for errors
-	timeout time.Duration
+	options Options
 	header  []string // names and values
 
 	// mu guards dialError.
@@ -38,7 +44,7 @@ type Conn struct {
 // metadata that each call sends.
 func NewConn(store string, o Options, port int, header ...string) (*Conn, error) {
 	o = o.withDefaults(port)
-	c := &Conn{store: store, timeout: o.Timeout, header: header}
+	c := &Conn{store: store, options: o, header: header}
 	security := insecure.NewCredentials()
 	if o.EnableTLS {
 		config := o.Egress.TLS()
@@ -49,7 +55,7 @@ func NewConn(store string, o Options, port int, header ...string) (*Conn, error)
 	conn, err := grpc.NewClient("passthrough:///"+net.JoinHostPort(o.Host, strconv.Itoa(o.Port)),
 		grpc.WithTransportCredentials(security), grpc.WithNoProxy(), grpc.WithUserAgent(egress.UserAgent),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return c.dial(ctx, o.Egress, address) }),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)), grpc.WithDisableServiceConfig(),
+		grpc.WithDisableServiceConfig(),
 		// A store that comes back is found again soon.
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 10 * time.Second,
 			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}}))
@@ -76,17 +82,73 @@ func (c *Conn) lastDialError() error {
 	return c.dialError
 }
 
-// Invoke implements [grpc.ClientConnInterface]. A code NotFound is [ErrNotFound]; other errors are those of
+// Documents returns the option of a call whose answer has at most n documents, which are the field 1 of its message. Without
+// it an answer has none.
+func Documents(n int) grpc.CallOption { return documents{n: n} }
+
+// documents is the option that [Documents] returns. [Conn.Invoke] reads it.
+type documents struct {
+	grpc.EmptyCallOption
+	n int
+}
+
+// Invoke implements [grpc.ClientConnInterface]. The answer is bounded by the option [Documents], and its memory is reserved
+// before the call. A code NotFound is [ErrNotFound]; other errors are those of
 // vectorstore.Store.
 func (c *Conn) Invoke(ctx context.Context, method string, in, out any, options ...grpc.CallOption) error {
 	ctx = metadata.AppendToOutgoingContext(ctx, c.header...)
-	return repeatUnavailable(ctx, c.store, c.timeout, func(ctx context.Context) error {
+	n := 0
+	for _, o := range options {
+		if d, ok := o.(documents); ok {
+			n = d.n
+		}
+	}
+	counter := &countingCodec{CodecV2: encoding.GetCodecV2("proto"), most: max(n, 1)}
+	options = append(options, grpc.MaxCallRecvMsgSize(AnswerBytes(n, 0)), grpc.ForceCodecV2(counter))
+	memory := c.options.newReservation()
+	defer memory.ReleaseBytes()
+	if err := memory.ReserveBytes(ctx, int64(AnswerBytes(n, 0))); err != nil {
+		return newReadError(c.store, err, 0)
+	}
+	return repeatUnavailable(ctx, c.store, c.options.Timeout, func(ctx context.Context) error {
 		err := c.ClientConn.Invoke(ctx, method, in, out, options...)
-		if err == nil {
+		switch {
+		case err == nil:
 			return nil
+		case counter.exceeded.Load():
+			return newTooManyEntries(c.store)
+		case status.Code(err) == codes.ResourceExhausted && strings.Contains(status.Convert(err).Message(), "received message larger than max"):
+			return newReadError(c.store, capacity.ErrTooManyBytes, AnswerBytes(n, 0))
 		}
 		return c.newCodeError(status.Code(err))
 	})
+}
+
+// countingCodec refuses messages with more than most values of the field 1 before it decodes them.
+type countingCodec struct {
+	encoding.CodecV2
+	most int
+	// exceeded reports that a message was refused.
+	exceeded atomic.Bool
+}
+
+// Unmarshal implements [encoding.CodecV2].
+func (c *countingCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	raw := data.Materialize()
+	for n := 0; len(raw) > 0; {
+		number, _, size := protowire.ConsumeField(raw)
+		if size < 0 {
+			return protowire.ParseError(size)
+		}
+		if raw = raw[size:]; number != 1 {
+			continue
+		}
+		if n++; n > c.most {
+			c.exceeded.Store(true)
+			return errTooManyEntries
+		}
+	}
+	return c.CodecV2.Unmarshal(data, v)
 }
 
 // newCodeError returns the error for a gRPC code.

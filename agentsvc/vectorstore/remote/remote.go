@@ -16,8 +16,10 @@ import (
 	"slices"
 	"time"
 
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/vectorstore"
+	"stoa/tenancy/db"
 )
 
 // Bounds of calls.
@@ -57,6 +59,13 @@ type Options struct {
 	Timeout time.Duration
 	// Egress makes the connections.
 	Egress *egress.Client
+	// Memory is what the memory of answers is reserved from for Tenant; nil = no bound in addition to that of each answer.
+	Memory *capacity.Pool
+}
+
+// newReservation returns an empty reservation for one answer.
+func (o Options) newReservation() *capacity.MemoryReservation {
+	return o.Memory.NewReservation(db.ID(o.Tenant), answerFactor)
 }
 
 // withDefaults returns o with the port of the store's type, and with TLS where the port implies it.

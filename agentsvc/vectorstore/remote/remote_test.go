@@ -27,7 +27,7 @@ func call(t *testing.T, handler http.HandlerFunc) (out map[string]any, err error
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	c := remote.NewClient("kind", remotetest.NewOptions(t, server.Listener.Addr().String()), 1, http.Header{"X-Key": {remotetest.Key}})
-	err = c.Call(t.Context(), http.MethodPost, "/path", map[string]int{"a": 1}, &out)
+	err = c.Call(t.Context(), http.MethodPost, "/path", map[string]int{"a": 1}, &out, 16<<20)
 	return out, err
 }
 
@@ -44,7 +44,7 @@ func TestStatus(t *testing.T) {
 	}{
 		{200, `{"a": 2}`, "", "", 1},
 		{200, `<html>a secret`, rejected, "the vector store (kind) answered with an invalid response: check that host and port are those of a kind server", 1},
-		{200, `{"a": "` + strings.Repeat("x", 17<<20) + `"}`, rejected, "the vector store (kind) cannot be used: the answer is longer than 16777216 bytes", 1},
+		{200, `{"a": "` + strings.Repeat("x", 17<<20) + `"}`, rejected, "the vector store (kind) answered with more than the 16777216 bytes that the request can have: check that it is a kind server", 1},
 		{400, `a secret`, rejected, "the vector store (kind) refused the request (HTTP 400): check that its version is supported, and that its collection has vectors of the embedder's length", 1},
 		{401, `a secret`, rejected, "the vector store (kind) refused the API key: check api_key", 1},
 		{403, `a secret`, rejected, "the vector store (kind) refused the API key: check api_key", 1},
@@ -192,7 +192,7 @@ func TestTLS(t *testing.T) {
 		options remote.Options
 		works   bool
 	}{"trusted": {trusted, true}, "not encrypted": {plain, false}, "not trusted": {distrustful, false}} {
-		err := remote.NewClient("kind", c.options, 1, http.Header{}).Call(t.Context(), http.MethodGet, "/", nil, nil)
+		err := remote.NewClient("kind", c.options, 1, http.Header{}).Call(t.Context(), http.MethodGet, "/", nil, nil, 0)
 		if (err == nil) != c.works {
 			t.Errorf("%s: %v", name, err)
 		}

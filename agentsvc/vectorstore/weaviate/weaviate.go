@@ -68,14 +68,15 @@ type (
 	}
 	graphAnswer struct {
 		Data struct {
-			Get map[string][]struct {
-				Additional struct {
-					ID       string  `json:"id"`
-					Distance float32 `json:"distance"`
-				} `json:"_additional"`
-			} `json:"Get"`
+			Get map[string]remote.Entries[foundObject] `json:"Get"`
 		} `json:"data"`
-		Errors []json.RawMessage `json:"errors"`
+		Errors remote.Entries[json.RawMessage] `json:"errors"`
+	}
+	foundObject struct {
+		Additional struct {
+			ID       string  `json:"id"`
+			Distance float32 `json:"distance"`
+		} `json:"_additional"`
 	}
 )
 
@@ -95,7 +96,7 @@ func className(collection string) string {
 
 // requireClass returns [remote.ErrNotFound] if a collection's class does not exist.
 func (b *backend) requireClass(ctx context.Context, collection string) error {
-	return b.client.Call(ctx, http.MethodGet, "/v1/schema/"+className(collection), nil, nil)
+	return b.client.Call(ctx, http.MethodGet, "/v1/schema/"+className(collection), nil, nil, 0)
 }
 
 // explainRefusal returns [remote.ErrNotFound] instead of err if the request was refused because the class does not
@@ -109,7 +110,7 @@ func (b *backend) explainRefusal(ctx context.Context, collection string, err err
 
 // CreateCollection implements [remote.Backend].
 func (b *backend) CreateCollection(ctx context.Context, collection string, _ int) error {
-	err := b.client.Call(ctx, http.MethodPost, "/v1/schema", newClass{className(collection), "none", indexConfig{"cosine"}}, nil)
+	err := b.client.Call(ctx, http.MethodPost, "/v1/schema", newClass{className(collection), "none", indexConfig{"cosine"}}, nil, 0)
 	if _, refused := errors.AsType[*vectorstore.RejectedError](err); refused && b.requireClass(ctx, collection) == nil {
 		return nil // it exists
 	}
@@ -126,11 +127,16 @@ func (b *backend) Upsert(ctx context.Context, collection string, docs []vectorst
 	for _, d := range docs {
 		in.Objects = append(in.Objects, object{className(collection), d.ID, d.Vector})
 	}
-	var out []upsertAnswer
-	if err := b.client.Call(ctx, http.MethodPost, "/v1/batch/objects", in, &out); err != nil {
+	// The answer repeats the objects.
+	numbers := 0
+	for _, d := range docs {
+		numbers += len(d.Vector)
+	}
+	out := remote.NewEntries[upsertAnswer](len(docs))
+	if err := b.client.Call(ctx, http.MethodPost, "/v1/batch/objects", in, &out, remote.AnswerBytes(len(docs), numbers)); err != nil {
 		return err
 	}
-	for _, a := range out {
+	for _, a := range out.List {
 		if a.Result.Status != "SUCCESS" {
 			return remote.NewRefusedRequest(store, "an object was not stored")
 		}
@@ -138,19 +144,19 @@ func (b *backend) Upsert(ctx context.Context, collection string, docs []vectorst
 	return nil
 }
 
-// get sends a query with arguments for a class, and returns what it finds.
-func (b *backend) get(ctx context.Context, collection, arguments string) ([]vectorstore.Match, error) {
+// get sends a query with arguments for a class, and returns what it finds: at most limit objects.
+func (b *backend) get(ctx context.Context, collection, arguments string, limit int) ([]vectorstore.Match, error) {
 	class := className(collection)
 	var out graphAnswer
-	err := b.client.Call(ctx, http.MethodPost, "/v1/graphql", graphRequest{fmt.Sprintf("{Get{%s(%s){_additional{id distance}}}}", class, arguments)}, &out)
-	if err == nil && len(out.Errors) > 0 {
+	err := b.client.Call(ctx, http.MethodPost, "/v1/graphql", graphRequest{fmt.Sprintf("{Get{%s(%s){_additional{id distance}}}}", class, arguments)}, &out, remote.AnswerBytes(limit, 0))
+	if err == nil && len(out.Errors.List) > 0 {
 		err = remote.NewRefusedRequest(store, "GraphQL")
 	}
 	if err != nil {
 		return nil, b.explainRefusal(ctx, collection, err)
 	}
 	var matches []vectorstore.Match
-	for _, o := range out.Data.Get[class] {
+	for _, o := range out.Data.Get[class].List {
 		matches = append(matches, vectorstore.Match{ID: o.Additional.ID, Score: 1 - o.Additional.Distance})
 	}
 	return matches, nil
@@ -159,7 +165,7 @@ func (b *backend) get(ctx context.Context, collection, arguments string) ([]vect
 // Find implements [remote.Backend].
 func (b *backend) Find(ctx context.Context, collection string, ids []string) ([]string, error) {
 	list, _ := json.Marshal(ids) // texts can always be encoded
-	matches, err := b.get(ctx, collection, fmt.Sprintf(`limit:%d where:{path:["id"] operator:ContainsAny valueText:%s}`, len(ids), list))
+	matches, err := b.get(ctx, collection, fmt.Sprintf(`limit:%d where:{path:["id"] operator:ContainsAny valueText:%s}`, len(ids), list), len(ids))
 	var found []string
 	for _, m := range matches {
 		found = append(found, m.ID)
@@ -173,7 +179,7 @@ func (b *backend) Search(ctx context.Context, collection string, vector []float3
 	if err != nil {
 		return nil, fmt.Errorf("encode a vector: %w", err)
 	}
-	return b.get(ctx, collection, fmt.Sprintf("limit:%d nearVector:{vector:%s}", limit, list))
+	return b.get(ctx, collection, fmt.Sprintf("limit:%d nearVector:{vector:%s}", limit, list), limit)
 }
 
 // Delete implements [remote.Backend]. The server answers with status 500 for a class that does not exist.
@@ -182,7 +188,7 @@ func (b *backend) Delete(ctx context.Context, collection string, ids []string) e
 		return err
 	}
 	var out deleteAnswer
-	err := b.client.Call(ctx, http.MethodDelete, "/v1/batch/objects", deleteRequest{match{className(collection), where{[]string{"id"}, "ContainsAny", ids}}}, &out)
+	err := b.client.Call(ctx, http.MethodDelete, "/v1/batch/objects", deleteRequest{match{className(collection), where{[]string{"id"}, "ContainsAny", ids}}}, &out, remote.AnswerBytes(len(ids), 0))
 	if err == nil && out.Results.Failed > 0 {
 		err = remote.NewRefusedRequest(store, "an object was not deleted")
 	}
@@ -191,7 +197,7 @@ func (b *backend) Delete(ctx context.Context, collection string, ids []string) e
 
 // DropCollection implements [remote.Backend].
 func (b *backend) DropCollection(ctx context.Context, collection string) error {
-	return b.explainRefusal(ctx, collection, b.client.Call(ctx, http.MethodDelete, "/v1/schema/"+className(collection), nil, nil))
+	return b.explainRefusal(ctx, collection, b.client.Call(ctx, http.MethodDelete, "/v1/schema/"+className(collection), nil, nil, 0))
 }
 
 // Close implements [remote.Backend]. The connections belong to the egress client.

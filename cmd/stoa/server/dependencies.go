@@ -60,6 +60,7 @@ func openDependencies(ctx context.Context, o Options, s Storage, bus *signal.Bus
 		RunLimits: runtime.RunLimits{
 			Retry:      queue.Retry{MaxRetries: q.MaxRetries, InitialDelay: q.RetryInitialDelay, MaxDelay: q.RetryMaxDelay},
 			MaxRunTime: q.MaxRunTime, Memory: capacity.NewPool(int64(b.AnswerMemoryMiB)<<20, tuner.newBytesTracker()), MaxAnswerBytes: b.MaxAnswerMiB << 20,
+			VectorMemory: capacity.NewPool(int64(b.VectorMemoryMiB)<<20, tuner.newBytesTracker()),
 		},
 		Host: runtime.Host{
 			PublicEgress: public, PrivateEgress: private, FolderGuard: guard, Sandbox: box, DocumentReader: reader,

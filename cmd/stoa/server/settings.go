@@ -52,6 +52,7 @@ type Flags struct {
 	LongestRun     *time.Duration `split_words:"true" help:"How long one execution of a task's turn may take before it fails (30m)."`
 	MaxAnswer      *int           `split_words:"true" placeholder:"MIB" help:"MiB of text of one answer of a model (4)."`
 	AnswerMemory   *int           `split_words:"true" placeholder:"MIB" help:"MiB of answers and conversations in memory at a time, of runs and of callers each; an app has as many as it leaves free (160)."`
+	VectorMemory   *int           `split_words:"true" placeholder:"MIB" help:"MiB of vectors in memory at a time, of chromem and of documents that are being indexed; an app has as many as it leaves free (512)."`
 	// Programs of apps.
 	SandboxUser     *string `split_words:"true" placeholder:"USER" help:"The user, by name or number, that programs of apps run as where the server is root (nobody)."`
 	SandboxPrograms *string `split_words:"true" placeholder:"FOLDER,..." help:"Folders, besides the system's, whose programs apps may run and read (none)."`
@@ -138,8 +139,8 @@ type QueueSettings struct {
 
 // BoundSettings bound the memory and the intake of messages.
 type BoundSettings struct {
-	MaxAnswerMiB, AnswerMemoryMiB int // MiB
-	AppBodyRateMiB                int // MiB a second
+	MaxAnswerMiB, AnswerMemoryMiB, VectorMemoryMiB int // MiB
+	AppBodyRateMiB                                 int // MiB a second
 }
 
 // SandboxSettings are how programs of apps run.
@@ -208,6 +209,7 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 		Bounds: BoundSettings{
 			MaxAnswerMiB:    firstNonNil(llm.DefaultMaxBytes>>20, line.MaxAnswer, e.MaxAnswer),
 			AnswerMemoryMiB: firstNonNil(defaultAnswerMemory, line.AnswerMemory, e.AnswerMemory),
+			VectorMemoryMiB: firstNonNil(defaultVectorMemory, line.VectorMemory, e.VectorMemory),
 			AppBodyRateMiB:  firstNonNil(16, line.AppBodyRate, e.AppBodyRate),
 		},
 		Sandbox:  SandboxSettings{User: firstNonNil("", line.SandboxUser, e.SandboxUser)},
@@ -259,6 +261,13 @@ const (
 	minAnswerMemory     = 160
 )
 
+// Bounds of the memory for vectors, in MiB. One app may have half of the pool: with the default 256 MiB, which are 40,000
+// vectors of 1,536 numbers. A document of some thousand chunks must fit into the least.
+const (
+	defaultVectorMemory = 512
+	minVectorMemory     = 64
+)
+
 // firstNonNil returns the first value that was given, else fallback.
 func firstNonNil[T any](fallback T, given ...*T) T {
 	for _, g := range given {
@@ -303,6 +312,9 @@ func (s Settings) checkRanges() error {
 	// An app may have half of the pool: at least four times the largest answer.
 	if least := max(minAnswerMemory, 8*s.Bounds.MaxAnswerMiB); s.Bounds.AnswerMemoryMiB < least || s.Bounds.AnswerMemoryMiB > 1<<20 {
 		bad("--answer-memory", fmt.Sprintf("at least %d MiB, so that an app may have the largest message and answer in memory", least))
+	}
+	if s.Bounds.VectorMemoryMiB < minVectorMemory || s.Bounds.VectorMemoryMiB > 1<<20 {
+		bad("--vector-memory", fmt.Sprintf("between %d and %d MiB", minVectorMemory, 1<<20))
 	}
 	if s.Listen.MaxConnections < 1 {
 		bad("--max-connections", "at least 1")

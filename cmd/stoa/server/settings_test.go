@@ -43,6 +43,7 @@ var flagCases = map[string]struct {
 	"AppStoredBytes":        {"15", func(s Settings) any { return s.Database.AppStoredBytes }, int64(15)},
 	"LongestRun":            {"2h", func(s Settings) any { return s.Queue.MaxRunTime }, 2 * time.Hour},
 	"MaxAnswer":             {"5", func(s Settings) any { return s.Bounds.MaxAnswerMiB }, 5},
+	"VectorMemory":          {"322", func(s Settings) any { return s.Bounds.VectorMemoryMiB }, 322},
 	"AnswerMemory":          {"321", func(s Settings) any { return s.Bounds.AnswerMemoryMiB }, 321},
 	"SandboxUser":           {"daemon", func(s Settings) any { return s.Sandbox.User }, "daemon"},
 	"SandboxPrograms":       {"/usr,/srv", func(s Settings) any { return len(s.Sandbox.Programs) }, 2},

@@ -21,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/document/source"
 )
@@ -28,11 +29,16 @@ import (
 // Bounds of a listing.
 const (
 	maxPages     = 1000
-	maxPageBytes = 16 << 20 // its values take several times as much
+	maxPageBytes = 4 << 20 // its values take several times as much, see estimateMemory
 	// maxPageItems bounds the documents of a page.
 	maxPageItems = 20_000
 	// maxTotalBytes bounds all pages together.
-	maxTotalBytes = 2 << 30
+	maxTotalBytes = 1 << 30
+	// maxRemembered bounds what a listing remembers of its documents, in bytes: ids, versions, titles and addresses.
+	maxRemembered = 64 << 20
+	// maxTitleBytes and maxAddressBytes bound a title, which is cut, and an address; a longer one of a document is left out.
+	maxTitleBytes   = 512
+	maxAddressBytes = 2048
 )
 
 // Options configure a [Source].
@@ -41,6 +47,9 @@ type Options struct {
 	// Client makes the calls; it is one of [egress.Client], which refuses private addresses and drops credentials at
 	// redirects.
 	Client *http.Client
+	// Memory names the pool and the app that the memory of pages is reserved from; nil = no bound in addition to those of a
+	// listing.
+	Memory *capacity.MemoryReservation
 }
 
 // Source is an address.
@@ -48,6 +57,7 @@ type Source struct {
 	config *config.APISource
 	first  *url.URL
 	caller caller
+	memory *capacity.MemoryReservation // that of the options
 	// pages are those of the latest complete listing, by address.
 	pages map[string]*page
 	// fetched is the page that Open read last.
@@ -62,7 +72,7 @@ func New(opts Options) (*Source, error) {
 	if err != nil || first.Scheme != "http" && first.Scheme != "https" || first.Host == "" {
 		return nil, source.PermanentErrorf("url is no address with http or https")
 	}
-	return &Source{config: opts.Config, first: first, caller: newCaller(opts.Client, opts.Config.Headers, first)}, nil
+	return &Source{config: opts.Config, first: first, memory: opts.Memory, caller: newCaller(opts.Client, opts.Config.Headers, first)}, nil
 }
 
 // Wait implements [source.Source]: an address does not report changes.
@@ -71,7 +81,8 @@ func (s *Source) Wait(context.Context) error { return errors.ErrUnsupported }
 // List implements [source.Source]. The order is that of the pages.
 func (s *Source) List(ctx context.Context) iter.Seq2[source.Item, error] {
 	return func(yield func(source.Item, error) bool) {
-		l := &listing{source: s, yield: yield, pages: map[string]*page{}, seen: map[string]bool{}}
+		l := &listing{source: s, yield: yield, pages: map[string]*page{}, seen: map[string]bool{}, memory: s.memory.NewPart(1)}
+		defer l.memory.ReleaseBytes()
 		err := l.run(ctx)
 		switch {
 		case err == nil:
@@ -93,6 +104,10 @@ type listing struct {
 	seen   map[string]bool // ids
 	bytes  int64
 	held   source.Held
+	// remembered is what the pages take once their content is forgotten, in bytes. It is reserved in memory until the end of
+	// the listing.
+	remembered int64
+	memory     *capacity.MemoryReservation
 	// withoutID counts the documents without an id; firstWithoutID says where the first is.
 	withoutID                       int
 	firstPageWithoutID, firstNumber int
@@ -109,27 +124,45 @@ func (l *listing) run(ctx context.Context) error {
 		if l.pages[at.String()] != nil {
 			return source.PermanentErrorf("page %d leads back to a page before it: the pages are a circle; check pagination", number-1)
 		}
-		p, err := s.readPage(ctx, at, number)
+		p, err := l.listPage(ctx, at, number)
 		if err != nil {
 			return err
 		}
-		l.pages[at.String()] = p
-		if l.bytes += p.bytes; l.bytes > maxTotalBytes {
-			return source.PermanentErrorf("the pages have more than %d bytes together", int64(maxTotalBytes))
-		}
-		repeated, err := l.addPage(p, number)
-		if err != nil {
-			return err
-		}
-		if repeated && p.next != "" {
-			return source.PermanentErrorf("page %d has only documents of the pages before it: the address does not understand how pages are asked for; check pagination", number)
-		}
-		p.forgetContent()
 		if at, err = parseNext(p.next); err != nil {
 			return err
 		}
 	}
 	return l.addWithoutID()
+}
+
+// listPage reads a page and yields its documents. The page and its content are in memory until it returns.
+func (l *listing) listPage(ctx context.Context, at *url.URL, number int) (*page, error) {
+	memory := l.source.memory.NewPart(1)
+	defer memory.ReleaseBytes()
+	p, err := l.source.readPage(ctx, memory, at, number)
+	if err != nil {
+		return nil, err
+	}
+	l.pages[at.String()] = p
+	if l.bytes += p.bytes; l.bytes > maxTotalBytes {
+		return nil, source.PermanentErrorf("the pages have more than %d bytes together", int64(maxTotalBytes))
+	}
+	remembered := p.rememberedBytes()
+	if l.remembered += remembered; l.remembered > maxRemembered {
+		return nil, source.PermanentErrorf("the ids, titles and addresses of the documents have more than %d bytes together; ask for fewer documents", maxRemembered)
+	}
+	if err := reserve(ctx, l.memory, remembered); err != nil {
+		return nil, describePage(number, err)
+	}
+	repeated, err := l.addPage(p, number)
+	if err != nil {
+		return nil, err
+	}
+	if repeated && p.next != "" {
+		return nil, source.PermanentErrorf("page %d has only documents of the pages before it: the address does not understand how pages are asked for; check pagination", number)
+	}
+	p.forgetContent()
+	return p, nil
 }
 
 // addPage yields the documents of a page, without those of earlier pages: pages that are counted move when a document is
@@ -231,6 +264,8 @@ func (s *Source) findNext(at *url.URL, body any, header http.Header, documents i
 			return "", nil
 		case !ok:
 			return "", source.PermanentErrorf("the field %s is no text and no number; set next_field to the field with the next page", p.NextField)
+		case len(text) > maxAddressBytes:
+			return "", source.PermanentErrorf("the field %s has more than %d bytes; set next_field to the field with the next page", p.NextField, maxAddressBytes)
 		case p.TokenParam != "":
 			return withParameter(s.first, p.TokenParam, text).String(), nil
 		}
@@ -247,6 +282,9 @@ func (s *Source) findNext(at *url.URL, body any, header http.Header, documents i
 // resolve returns the absolute address of a reference on the page at an address.
 func resolve(at *url.URL, reference string) (string, error) {
 	next, err := at.Parse(reference)
+	if err == nil && len(next.String()) > maxAddressBytes {
+		return "", source.PermanentErrorf("the address of the next page has more than %d bytes", maxAddressBytes)
+	}
 	if err != nil || next.Scheme != "http" && next.Scheme != "https" || next.Host == "" {
 		return "", source.PermanentErrorf("the next page has no address with http or https; if next_field holds a token, set token_param")
 	}
@@ -304,17 +342,17 @@ func findNextLink(header string) string {
 	return ""
 }
 
-// readPage reads a page, or returns that of the listing before if it has not changed.
-func (s *Source) readPage(ctx context.Context, at *url.URL, number int) (*page, error) {
+// readPage reads a page, or returns that of the listing before if it has not changed. memory reserves what it takes.
+func (s *Source) readPage(ctx context.Context, memory *capacity.MemoryReservation, at *url.URL, number int) (*page, error) {
 	before := s.pages[at.String()]
-	resp, err := s.caller.getPage(ctx, at, before)
+	resp, err := s.caller.getPage(ctx, memory, at, before)
 	if err != nil {
 		return nil, describePage(number, err)
 	}
 	if resp.unchanged {
 		return before, nil
 	}
-	p, err := s.newPage(at, resp)
+	p, err := s.newPage(ctx, memory, at, resp)
 	if err != nil {
 		return nil, describePage(number, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/document/source"
 	"stoa/agentsvc/document/source/api"
@@ -412,7 +413,7 @@ func TestHostileServers(t *testing.T) {
 			for range 20 {
 				_, _ = io.WriteString(w, chunk)
 			}
-		}, "it has more than 16777216 bytes; ask for smaller pages"},
+		}, "it has more than 4194304 bytes; ask for smaller pages"},
 		"deep": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("[", 100_000)) }, "the answer is no JSON, or breaks off"},
 		"breaks off": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
@@ -496,5 +497,78 @@ func TestCancelled(t *testing.T) {
 	}
 	if err := s.Wait(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
+	}
+}
+
+// newSourceWithMemory is newSource with a pool, whose reserved bytes observe receives.
+func newSourceWithMemory(t *testing.T, base string, size int64, observe func(reserved int64)) *api.Source {
+	t.Helper()
+	client := egress.New(egress.Options{PrivateNetwork: true})
+	t.Cleanup(client.Close)
+	s, err := api.New(api.Options{
+		Config: &config.APISource{URL: base, IDField: "id", ContentField: "text", Pagination: &config.Pagination{PageParam: "page", FirstPage: 1}},
+		Client: client.HTTP(), Memory: capacity.NewPool(size, observe).NewReservation("acme", 1),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestEndlessPages lists an address whose pages never end. The memory of one page at a time is reserved, and that of what is
+// remembered of all; the listing ends at the bound of the latter.
+func TestEndlessPages(t *testing.T) {
+	t.Parallel()
+	const items, titleBytes = 3000, 1000
+	srv := startServer(t, func(w http.ResponseWriter, _ *http.Request, n int) {
+		var page strings.Builder
+		for i := range items {
+			fmt.Fprintf(&page, `{"id":"%d-%d","title":"%s","text":"x"},`, n, i, strings.Repeat("t", titleBytes))
+		}
+		_, _ = io.WriteString(w, `[`+strings.TrimSuffix(page.String(), ",")+`]`)
+	})
+	var mu sync.Mutex
+	var reserved, most int64
+	s := newSourceWithMemory(t, srv.URL, 320<<20, func(n int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		reserved, most = n, max(most, n)
+	})
+	documents := 0
+	var failed error
+	for item, err := range s.List(t.Context()) {
+		if failed = err; err == nil {
+			documents++
+			if len(item.Title) > 512 {
+				t.Fatalf("a title has %d bytes", len(item.Title))
+			}
+		}
+	}
+	if failed == nil || !strings.Contains(failed.Error(), "ids, titles and addresses") {
+		t.Errorf("%d documents are listed, the error is %v", documents, failed)
+	}
+	if most < 64<<20 || most > 96<<20 || reserved != 0 {
+		t.Errorf("%d bytes were reserved at most, %d remain", most, reserved)
+	}
+}
+
+// TestManyValues checks that the values of a page are counted before they are decoded: they may take 40 times as much as
+// their text.
+func TestManyValues(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{
+		"numbers": "[" + strings.Repeat("0,", 2_000_000) + "0]",
+		"objects": "[" + strings.Repeat("{},", 1_000_000) + "{}]",
+		"lists":   strings.Repeat("[[],", 1_000_000),
+	} {
+		srv := startServer(t, func(w http.ResponseWriter, _ *http.Request, _ int) { _, _ = io.WriteString(w, body) })
+		var reserved int64
+		s := newSourceWithMemory(t, srv.URL, 64<<20, func(n int64) { reserved = n })
+		if _, err := list(t, s); err == nil || !strings.Contains(err.Error(), "more memory than an app may have") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if reserved != 0 {
+			t.Errorf("%s: %d bytes remain reserved", name, reserved)
+		}
 	}
 }

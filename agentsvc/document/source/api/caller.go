@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"net/url"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/document/source"
 	"stoa/agentsvc/egress"
 )
@@ -53,10 +54,10 @@ func (r *response) isHTML() bool {
 }
 
 // getPage reads an address, with further tries where that may help. Of a page that was read before, it asks for a changed
-// one only; before may be nil.
-func (c *caller) getPage(ctx context.Context, at *url.URL, before *page) (*response, error) {
+// one only; before may be nil. memory reserves what the answer takes, and what that of a failed try has taken is released.
+func (c *caller) getPage(ctx context.Context, memory *capacity.MemoryReservation, at *url.URL, before *page) (*response, error) {
 	resp, err := backoff.Retry(ctx, func() (*response, error) {
-		resp, err := c.tryPage(ctx, at, before)
+		resp, err := c.tryPage(ctx, memory, at, before)
 		var failed *source.Error
 		switch {
 		case err == nil:
@@ -85,7 +86,7 @@ func (e *backoffError) Error() string   { return e.failed.Error() }
 func (e *backoffError) Unwrap() []error { return []error{e.failed, e.wait} }
 
 // tryPage reads an address once.
-func (c *caller) tryPage(ctx context.Context, at *url.URL, before *page) (*response, error) {
+func (c *caller) tryPage(ctx context.Context, memory *capacity.MemoryReservation, at *url.URL, before *page) (*response, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
@@ -117,18 +118,47 @@ func (c *caller) tryPage(ctx context.Context, at *url.URL, before *page) (*respo
 	case resp.StatusCode != http.StatusOK:
 		return nil, describeStatus(resp)
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxPageBytes+1))
-	if err != nil {
-		return nil, describeCallError(err)
-	}
-	if len(body) > maxPageBytes {
+	memory.ReleaseBytes()
+	body, err := memory.ReadAll(ctx, resp.Body, maxPageBytes)
+	switch {
+	case errors.Is(err, capacity.ErrTooManyBytes):
 		return nil, source.PermanentErrorf("it has more than %d bytes; ask for smaller pages", maxPageBytes)
+	case isRefused(err):
+		return nil, describeRefusal(err)
+	case err != nil:
+		return nil, describeCallError(err)
 	}
 	out := &response{header: resp.Header, body: body}
 	if out.isHTML() {
 		return nil, source.PermanentErrorf("%s", describeNoJSON(out))
 	}
 	return out, nil
+}
+
+// reserve reserves n bytes; the error is a [*source.Error].
+func reserve(ctx context.Context, memory *capacity.MemoryReservation, n int64) error {
+	err := memory.ReserveBytes(ctx, n)
+	switch {
+	case err == nil:
+		return nil
+	case isRefused(err):
+		return describeRefusal(err)
+	}
+	return describeCallError(err)
+}
+
+// isRefused reports whether an error is the refusal of memory.
+func isRefused(err error) bool {
+	_, refused := errors.AsType[*agentsvc.Error](err)
+	return refused
+}
+
+// describeRefusal returns the error for a refusal of memory.
+func describeRefusal(err error) *source.Error {
+	if errors.Is(err, agentsvc.CodeTooLarge) {
+		return source.PermanentErrorf("it takes more memory than an app may have; ask for smaller pages")
+	}
+	return source.Errorf("there is no memory for it at present")
 }
 
 // describeCallError returns an error of the connection.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/document/source"
 )
 
@@ -41,8 +42,45 @@ func (p *page) forgetContent() {
 	}
 }
 
-// newPage reads the answer for an address.
-func (s *Source) newPage(at *url.URL, resp *response) (*page, error) {
+// recordBytes is what a record takes besides its texts, in bytes, with its entry among the ids of the listing.
+const recordBytes = 240
+
+// rememberedBytes returns what the page takes once its content is forgotten.
+func (p *page) rememberedBytes() int64 {
+	n := len(p.etag) + len(p.lastModified) + len(p.next) + recordBytes
+	for i := range p.records {
+		r := &p.records[i]
+		n += recordBytes + len(r.id) + len(r.version) + len(r.title) + len(r.url)
+	}
+	return int64(n)
+}
+
+// estimateMemory returns what the values of a JSON text take in memory, in bytes: a value of some bytes, and an object of
+// two characters a multiple of them.
+func estimateMemory(text []byte) int64 {
+	const objectBytes, valueBytes = 400, 64
+	n, inText := int64(len(text)), false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			inText = !inText
+		case inText && c == '\\':
+			i++
+		case inText:
+		case c == '{':
+			n += objectBytes
+		case c == ',' || c == '[' || c == ':':
+			n += valueBytes
+		}
+	}
+	return n
+}
+
+// newPage reads the answer for an address. memory reserves what its values take.
+func (s *Source) newPage(ctx context.Context, memory *capacity.MemoryReservation, at *url.URL, resp *response) (*page, error) {
+	if err := reserve(ctx, memory, estimateMemory(resp.body)); err != nil {
+		return nil, err
+	}
 	d := json.NewDecoder(bytes.NewReader(resp.body))
 	d.UseNumber() // so that large numbers stay what they are
 	var body any
@@ -57,7 +95,7 @@ func (s *Source) newPage(at *url.URL, resp *response) (*page, error) {
 		return nil, source.PermanentErrorf("it has %d documents, more than %d; ask for smaller pages", len(items), maxPageItems)
 	}
 	p := &page{
-		address: at, etag: resp.header.Get("ETag"), lastModified: resp.header.Get("Last-Modified"), bytes: int64(len(resp.body)),
+		address: at, etag: shortHeader(resp.header, "ETag"), lastModified: shortHeader(resp.header, "Last-Modified"), bytes: int64(len(resp.body)),
 		records: make([]record, len(items)),
 	}
 	for i, item := range items {
@@ -65,6 +103,15 @@ func (s *Source) newPage(at *url.URL, resp *response) (*page, error) {
 	}
 	p.next, err = s.findNext(at, body, resp.header, len(items))
 	return p, err
+}
+
+// shortHeader returns a value of a header, "" for a longer one than servers send: it is remembered for each page.
+func shortHeader(header http.Header, name string) string {
+	const maxBytes = 512
+	if value := header.Get(name); len(value) <= maxBytes {
+		return value
+	}
+	return ""
 }
 
 // describeNoJSON says what an answer is that is no JSON, as far as its header and its first byte show it.
@@ -115,10 +162,16 @@ func (s *Source) newRecord(at *url.URL, item any) record {
 	if r.id == "" {
 		return record{}
 	}
+	// What is cut is copied, since a part of a text keeps all of it in memory.
 	r.title = firstText(item, "title", "name")
-	if link := firstText(item, "url"); link != "" {
+	if len(r.title) > maxTitleBytes {
+		r.title = strings.Clone(strings.ToValidUTF8(r.title[:maxTitleBytes], ""))
+	}
+	if link := firstText(item, "url"); link != "" && len(link) <= maxAddressBytes {
 		if parsed, err := at.Parse(link); err == nil && (parsed.Scheme == "http" || parsed.Scheme == "https") {
-			r.url = parsed.String()
+			if r.url = parsed.String(); len(r.url) > maxAddressBytes {
+				r.url = ""
+			}
 		}
 	}
 	if len(r.id) > source.MaxIDBytes {
@@ -183,7 +236,7 @@ func textOf(value any) (string, bool) {
 func firstText(item any, fields ...string) string {
 	for _, field := range fields {
 		if text, ok := lookUp(item, field).(string); ok && strings.TrimSpace(text) != "" {
-			return strings.TrimSpace(text)
+			return strings.Clone(strings.TrimSpace(text)) // a part of a text keeps all of it in memory
 		}
 	}
 	return ""
@@ -207,11 +260,14 @@ func (s *Source) fetchContent(ctx context.Context, at *url.URL, id string) (stri
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.address != at.String() || time.Since(f.at) > fetchedLifetime {
-		resp, err := s.caller.getPage(ctx, at, nil)
+		memory := s.memory.NewPart(1)
+		defer memory.ReleaseBytes()
+		f.address, f.content = "", nil // so that two pages are not in memory
+		resp, err := s.caller.getPage(ctx, memory, at, nil)
 		if err != nil {
 			return "", err
 		}
-		p, err := s.newPage(at, resp)
+		p, err := s.newPage(ctx, memory, at, resp)
 		if err != nil {
 			return "", err
 		}

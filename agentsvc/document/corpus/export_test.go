@@ -1,0 +1,4 @@
+package corpus
+
+// ExactScans is exported for the test that occupies all of its permits.
+var ExactScans = exactScans
