@@ -16,9 +16,9 @@ type DocumentStore struct {
 	Embedder string `yaml:"embedder" ref:"embedders"`
 	// Collection is the set of vectors to use, instead of the vector store's own.
 	Collection string `yaml:"collection"`
-	// Watch indexes files again when they change.
+	// Watch indexes files again when they change. Without it a source is read again every hour.
 	Watch bool `yaml:"watch" jsonschema:"default=false"`
-	// IncrementalIndexing indexes only what changed since the last time.
+	// IncrementalIndexing reads the source again every 10 minutes. Only what changed since the last time is indexed, also without it.
 	IncrementalIndexing bool `yaml:"incremental_indexing" jsonschema:"default=false"`
 	// Search says how the store is searched.
 	Search Search `yaml:"search"`

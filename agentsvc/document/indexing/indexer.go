@@ -109,6 +109,9 @@ type passKey struct {
 	store  string
 }
 
+// startListingAge is how long ago the last pass of a store began whose source is listed at the start of a process.
+const startListingAge = 10 * time.Second
+
 // New returns an indexer. It does nothing before Run.
 func New(o Options) *Indexer {
 	o = o.withDefaults()
@@ -141,6 +144,10 @@ func (x *Indexer) Run(ctx context.Context) error {
 		if err := x.passes.ExpireLeases(ctx); err != nil {
 			x.options.Log.WarnContext(ctx, "the indexing that the process before left waits for the end of its leases", "error", err)
 		}
+	}
+	// A source may have changed while no process ran. Several processes that start together list it once.
+	if err := x.passes.RequestListings(ctx, startListingAge); err != nil {
+		x.options.Log.WarnContext(ctx, "the sources of documents are not read at the start, only when their time has come", "error", err)
 	}
 	work.Go(func() { x.syncApps(ctx) })
 	healthy := true
