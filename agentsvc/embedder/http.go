@@ -27,6 +27,18 @@ type Error struct {
 // Error returns one line for callers.
 func (e *Error) Error() string { return "the embedder (" + e.Vendor + ") " + e.Message }
 
+// RequestError is a request to a vendor that had no answer: its server does not exist, refuses connections, or is too slow.
+type RequestError struct {
+	Vendor string
+	Err    error
+}
+
+// Error implements error. The text is for the log.
+func (e *RequestError) Error() string { return "the embedder (" + e.Vendor + ") did not answer: " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *RequestError) Unwrap() error { return e.Err }
+
 // PostJSON sends in as JSON to path below the base URL and decodes the answer into out. Another status than 200 is an
 // [*Error]. The size of the answer is bounded by the client of the options.
 func (o Options) PostJSON(ctx context.Context, vendor, path string, in, out any) error {
@@ -44,7 +56,7 @@ func (o Options) PostJSON(ctx context.Context, vendor, path string, in, out any)
 	}
 	resp, err := o.HTTP.Do(req)
 	if err != nil {
-		return fmt.Errorf("call the embedder (%s): %w", vendor, err)
+		return &RequestError{vendor, err}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {

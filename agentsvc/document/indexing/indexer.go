@@ -65,6 +65,8 @@ type Options struct {
 	Slice time.Duration
 	// PollInterval is how often a due pass is looked for without a signal; 2 seconds.
 	PollInterval time.Duration
+	// FailedPause is the least time to the next pass of a store whose pass has failed after its retries; 5 minutes.
+	FailedPause time.Duration
 	// Passes is how many passes are at work in the process; 4.
 	Passes int
 	// Documents is how many documents are at work in the process; twice the processors, at least 4.
@@ -76,6 +78,7 @@ type Options struct {
 // withDefaults returns o with the defaults of zero fields.
 func (o Options) withDefaults() Options {
 	o.Lease, o.Slice, o.PollInterval = cmp.Or(o.Lease, 30*time.Second), cmp.Or(o.Slice, 5*time.Second), cmp.Or(o.PollInterval, 2*time.Second)
+	o.FailedPause = cmp.Or(o.FailedPause, 5*time.Minute)
 	o.Passes, o.Documents = cmp.Or(o.Passes, 4), cmp.Or(o.Documents, max(4, 2*runtime.GOMAXPROCS(0)))
 	o.MemoryBytes = cmp.Or(o.MemoryBytes, 256<<20)
 	o.Hooks = o.Hooks.withDefaults()

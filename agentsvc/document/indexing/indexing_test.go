@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"math"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -256,6 +257,37 @@ func repeatVector(texts []string, v []float32) (all [][]float32) {
 		all = append(all, v)
 	}
 	return all
+}
+
+// TestRetriesOfPass has an embedder that refuses connections: the pass is tried again max_retries times, then the store has
+// the reason and the next pass is due after the pause. A request before makes one try.
+func TestRetriesOfPass(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, dbtest.NewSQLite(t))
+	e := &scriptedEmbedder{model: "m"}
+	var calls atomic.Int64
+	e.setHook(func([]string) ([][]float32, error) {
+		calls.Add(1)
+		return nil, &embedder.RequestError{Vendor: "openai", Err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}
+	})
+	f.setStore(acme, f.withVectors(newStore(1), e, false))
+	f.put(acme, "a", "text")
+	f.startIndexer(func(o *indexing.Options) { o.FailedPause = 5 * time.Minute })
+	waits := func(want int64) func() bool {
+		return func() bool {
+			return calls.Load() == want && f.count(`SELECT COUNT(*) FROM index_pass WHERE holder = '' AND due_at > stoa_now() + 290000000`) == 1
+		}
+	}
+	f.waitFor("the pass fails after its retries", waits(4))
+	if s := f.status(acme); s.Error != "the embedder (openai) did not answer" || s.Pending != 1 || s.Failed != 0 {
+		t.Errorf("the store says %+v", s)
+	}
+	f.requestPass(acme)
+	f.waitFor("a request makes one try", waits(5))
+	e.setHook(nil)
+	f.requestPass(acme)
+	f.waitIndexed(acme, 1)
+	f.waitFor("the error is gone", func() bool { return f.status(acme).Error == "" })
 }
 
 // TestVectorStoreAway has the vector store down at the start, or in the middle: nothing fails, and nothing is left over.
