@@ -34,7 +34,9 @@ type RequestError struct {
 }
 
 // Error implements error. The text is for the log.
-func (e *RequestError) Error() string { return "the embedder (" + e.Vendor + ") did not answer: " + e.Err.Error() }
+func (e *RequestError) Error() string {
+	return "the embedder (" + e.Vendor + ") did not answer: " + e.Err.Error()
+}
 
 // Unwrap returns the cause.
 func (e *RequestError) Unwrap() error { return e.Err }
