@@ -145,6 +145,7 @@ func parseCard(raw []byte) (*a2a.AgentCard, error) {
 		return nil, err
 	}
 	delete(card, requirements)
+	addInterface(card)
 	var skills []map[string]json.RawMessage
 	if json.Unmarshal(card["skills"], &skills) == nil {
 		for _, s := range skills {
@@ -157,6 +158,36 @@ func parseCard(raw []byte) (*a2a.AgentCard, error) {
 		return nil, err
 	}
 	return a2av0.NewAgentCardParser()(raw)
+}
+
+// addInterface gives a card in the form of Stoa's own cards (url, protocol_version and preferred_transport) the list of
+// interfaces of A2A 1.0, or the names of A2A 0.3. A card that has either already is left as it is.
+func addInterface(card map[string]json.RawMessage) {
+	for _, name := range []string{"supportedInterfaces", "additionalInterfaces", "protocolVersion", "preferredTransport"} {
+		if card[name] != nil {
+			return
+		}
+	}
+	var address, version, transport string
+	if json.Unmarshal(card["url"], &address) != nil || json.Unmarshal(card["protocol_version"], &version) != nil {
+		return
+	}
+	_ = json.Unmarshal(card["preferred_transport"], &transport) // without one it is JSON-RPC
+	bindings := map[string]a2a.TransportProtocol{
+		"": a2a.TransportProtocolJSONRPC, "jsonrpc": a2a.TransportProtocolJSONRPC, "rest": a2a.TransportProtocolHTTPJSON, "http+json": a2a.TransportProtocolHTTPJSON,
+	}
+	binding := bindings[strings.ToLower(transport)]
+	if binding == "" {
+		return
+	}
+	if !strings.HasPrefix(version, "1.") {
+		card["protocolVersion"] = card["protocol_version"]
+		card["preferredTransport"], _ = json.Marshal(binding)
+		return
+	}
+	card["supportedInterfaces"], _ = json.Marshal([]map[string]any{{"url": address, "protocolBinding": binding, "protocolVersion": a2a.Version}})
+	// The parser reads a card with a url as one of version 0.3.
+	delete(card, "url")
 }
 
 // newClient returns a client for the first interface of the card that Stoa supports. The defaults of the library are

@@ -167,10 +167,23 @@ var a2aBindings = []a2aBinding{
 	{"1.0 JSON-RPC with requirements", true, func(h a2asrv.RequestHandler) http.Handler { return a2asrv.NewJSONRPCHandler(h) }, protoCard},
 	{"1.0 JSON-RPC", true, func(h a2asrv.RequestHandler) http.Handler { return a2asrv.NewJSONRPCHandler(h) }, newCard(a2a.TransportProtocolJSONRPC)},
 	{"1.0 JSON-RPC, no streams", false, func(h a2asrv.RequestHandler) http.Handler { return a2asrv.NewJSONRPCHandler(h) }, newCard(a2a.TransportProtocolJSONRPC)},
+	{"1.0 JSON-RPC, a card of Stoa", true, func(h a2asrv.RequestHandler) http.Handler { return a2asrv.NewJSONRPCHandler(h) }, snakeCard("1.0")},
+	{"0.3 JSON-RPC, a card of Stoa", true, func(h a2asrv.RequestHandler) http.Handler { return a2av0.NewJSONRPCHandler(h) }, snakeCard("0.3.0")},
 	{"1.0 REST", true, func(h a2asrv.RequestHandler) http.Handler { return a2asrv.NewRESTHandler(h) }, newCard(a2a.TransportProtocolHTTPJSON)},
 	{"0.3 JSON-RPC", true, func(h a2asrv.RequestHandler) http.Handler { return a2av0.NewJSONRPCHandler(h) }, oldCard("JSONRPC")},
 	{"0.3 JSON-RPC, no streams", false, func(h a2asrv.RequestHandler) http.Handler { return a2av0.NewJSONRPCHandler(h) }, oldCard("JSONRPC")},
 	{"0.3 REST", true, func(h a2asrv.RequestHandler) http.Handler { return a2av0.NewRESTHandler(h) }, oldCard("HTTP+JSON")},
+}
+
+// snakeCard returns a card in the form of Stoa's own cards.
+func snakeCard(version string) func(url string, streaming bool) any {
+	return func(url string, streaming bool) any {
+		return map[string]any{
+			"name": "far", "description": "A remote agent", "url": url, "version": "1.0.0", "protocol_version": version, "preferred_transport": "jsonrpc",
+			"default_input_modes": []string{"text/plain"}, "default_output_modes": []string{"text/plain"},
+			"capabilities": map[string]any{"streaming": streaming, "push_notifications": false, "state_transition_history": false}, "skills": []any{},
+		}
+	}
 }
 
 // startServer starts a server and returns the agent behind it and its address.

@@ -16,9 +16,9 @@ type DocumentStore struct {
 	Embedder string `yaml:"embedder" ref:"embedders"`
 	// Collection is the set of vectors to use, instead of the vector store's own.
 	Collection string `yaml:"collection"`
-	// Watch indexes files again when they change.
+	// Watch indexes files again when they change. Without it a source is read again every hour.
 	Watch bool `yaml:"watch" jsonschema:"default=false"`
-	// IncrementalIndexing indexes only what changed since the last time.
+	// IncrementalIndexing reads the source again every 10 minutes. Only what changed since the last time is indexed, also without it.
 	IncrementalIndexing bool `yaml:"incremental_indexing" jsonschema:"default=false"`
 	// Search says how the store is searched.
 	Search Search `yaml:"search"`
@@ -139,13 +139,14 @@ type Chunking struct {
 type Indexing struct {
 	// MaxConcurrent is how many documents are read at once; 0 is the built-in bound.
 	MaxConcurrent int `yaml:"max_concurrent" jsonschema:"minimum=0"`
-	// Retry says how often a document is tried again.
+	// Retry says how often a document, or what all documents need, is tried again.
 	Retry IndexingRetry `yaml:"retry"`
 }
 
-// IndexingRetry says how often a document is tried again.
+// IndexingRetry says how often a document is tried again, and what all documents need, such as the embedder or the vector store.
 type IndexingRetry struct {
-	// MaxRetries is how often it is tried again.
+	// MaxRetries is how often it is tried again. Then a document has failed; what all documents need is tried again every 5
+	// minutes, and when a document arrives or changes.
 	MaxRetries int `yaml:"max_retries" jsonschema:"minimum=0,default=3"`
 	// BaseDelay is the wait before the first retry; it doubles with each further one.
 	BaseDelay time.Duration `yaml:"base_delay" jsonschema:"default=1s"`

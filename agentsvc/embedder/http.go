@@ -33,6 +33,20 @@ type Error struct {
 // Error returns one line for callers.
 func (e *Error) Error() string { return "the embedder (" + e.Vendor + ") " + e.Message }
 
+// RequestError is a request to a vendor that had no answer: its server does not exist, refuses connections, or is too slow.
+type RequestError struct {
+	Vendor string
+	Err    error
+}
+
+// Error implements error. The text is for the log.
+func (e *RequestError) Error() string {
+	return "the embedder (" + e.Vendor + ") did not answer: " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *RequestError) Unwrap() error { return e.Err }
+
 // What an answer may have, in bytes: answerBase, and numberBytes for each number of the longest vectors.
 const (
 	answerBase  = 64 << 10
@@ -61,7 +75,7 @@ func (o Options) PostJSON(ctx context.Context, vendor, path string, in, out any,
 	}
 	resp, err := o.HTTP.Do(req)
 	if err != nil {
-		return fmt.Errorf("call the embedder (%s): %w", vendor, err)
+		return &RequestError{vendor, err}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {

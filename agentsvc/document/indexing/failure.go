@@ -15,7 +15,7 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Retry says how often a document is tried again, and when.
+// Retry says how often a document, or a pass that what all documents need has ended, is tried again, and when.
 type Retry struct {
 	MaxRetries          int
 	BaseDelay, MaxDelay time.Duration
@@ -110,6 +110,7 @@ func newFailure(err error) failure {
 	}
 	var refused *agentsvc.Error
 	var vendor *embedder.Error
+	var request *embedder.RequestError
 	var origin *source.Error
 	var index *vectorstore.UnavailableError
 	var rejected *vectorstore.RejectedError
@@ -134,6 +135,12 @@ func newFailure(err error) failure {
 		f.consequence = endsPass
 	case at.step == stepStore:
 		f.consequence = doubtful
+	// What db.IsUnavailable recognizes includes each refused connection, also one to the embedder.
+	case errors.As(err, &request):
+		f.consequence = doubtful
+		if !hasText {
+			f.reason = "the embedder (" + request.Vendor + ") did not answer"
+		}
 	case db.IsUnavailable(err), db.IsOutage(err):
 		f.consequence, f.reason = holdsPass, "the database did not answer"
 	case at.step == stepEmbed:

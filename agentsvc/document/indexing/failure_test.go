@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"testing"
 	"time"
 
@@ -34,6 +35,9 @@ func TestConsequences(t *testing.T) {
 		{"crash of the reader", stepExtract, internal, retriesDocument, "the text of the document could not be read", 0},
 		{"source away", stepRead, internal, retriesDocument, "the document could not be read from its source", 0},
 		{"network", stepEmbed, internal, doubtful, "the embedder did not answer", 0},
+		{"refused connection", stepEmbed, &embedder.RequestError{Vendor: "x", Err: &net.OpError{Op: "dial", Err: errors.New("refused")}}, doubtful, "the embedder (x) did not answer", 0},
+		{"address refused", stepEmbed, &embedder.RequestError{Vendor: "x", Err: agentsvc.NewError(agentsvc.CodeDenied, "10.0.0.1 is a private address")}, doubtful, "10.0.0.1 is a private address", 0},
+		{"database away", stepCommit, &net.OpError{Op: "dial", Err: errors.New("refused")}, holdsPass, "the database did not answer", 0},
 		{"too many requests", stepEmbed, &embedder.Error{Vendor: "x", Status: 429, Message: "is asked too often", Retryable: true, RetryAfter: time.Minute}, holdsPass,
 			"the embedder (x) is asked too often", time.Minute},
 		{"wrong key", stepEmbed, &embedder.Error{Vendor: "x", Status: 401, Message: "refused the API key"}, holdsPass, "the embedder (x) refused the API key", 0},

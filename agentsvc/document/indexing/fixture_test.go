@@ -176,7 +176,7 @@ func (f *fixture) startIndexer(change ...func(*indexing.Options)) (stop func()) 
 			f.outcomes[app+" "+string(o)]++
 			f.order = append(f.order, app+" "+string(o))
 		}},
-		Log: slog.New(slog.DiscardHandler), PollInterval: 5 * time.Millisecond, Lease: time.Minute,
+		Log: slog.New(slog.DiscardHandler), PollInterval: 5 * time.Millisecond, Lease: time.Minute, FailedPause: 10 * time.Millisecond,
 	}
 	for _, c := range change {
 		c(&o)

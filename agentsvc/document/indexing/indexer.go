@@ -66,6 +66,8 @@ type Options struct {
 	Slice time.Duration
 	// PollInterval is how often a due pass is looked for without a signal; 2 seconds.
 	PollInterval time.Duration
+	// FailedPause is the least time to the next pass of a store whose pass has failed after its retries; 5 minutes.
+	FailedPause time.Duration
 	// Passes is how many passes are at work in the process; 4.
 	Passes int
 	// Documents is how many documents are at work in the process; twice the processors, at least 4.
@@ -77,6 +79,7 @@ type Options struct {
 // withDefaults returns o with the defaults of zero fields.
 func (o Options) withDefaults() Options {
 	o.Lease, o.Slice, o.PollInterval = cmp.Or(o.Lease, 30*time.Second), cmp.Or(o.Slice, 5*time.Second), cmp.Or(o.PollInterval, 2*time.Second)
+	o.FailedPause = cmp.Or(o.FailedPause, 5*time.Minute)
 	o.Passes, o.Documents = cmp.Or(o.Passes, 4), cmp.Or(o.Documents, max(4, 2*runtime.GOMAXPROCS(0)))
 	o.MemoryBytes = cmp.Or(o.MemoryBytes, 256<<20)
 	o.Hooks = o.Hooks.withDefaults()
@@ -112,6 +115,9 @@ type passKey struct {
 	store  string
 }
 
+// startListingAge is how long ago the last pass of a store began whose source is listed at the start of a process.
+const startListingAge = 10 * time.Second
+
 // New returns an indexer. It does nothing before Run.
 func New(o Options) *Indexer {
 	o = o.withDefaults()
@@ -144,6 +150,10 @@ func (x *Indexer) Run(ctx context.Context) error {
 		if err := x.passes.ExpireLeases(ctx); err != nil {
 			x.options.Log.WarnContext(ctx, "the indexing that the process before left waits for the end of its leases", "error", err)
 		}
+	}
+	// A source may have changed while no process ran. Several processes that start together list it once.
+	if err := x.passes.RequestListings(ctx, startListingAge); err != nil {
+		x.options.Log.WarnContext(ctx, "the sources of documents are not read at the start, only when their time has come", "error", err)
 	}
 	work.Go(func() { x.syncApps(ctx) })
 	healthy := true

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"math"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -256,6 +257,37 @@ func repeatVector(texts []string, v []float32) (all [][]float32) {
 		all = append(all, v)
 	}
 	return all
+}
+
+// TestRetriesOfPass has an embedder that refuses connections: the pass is tried again max_retries times, then the store has
+// the reason and the next pass is due after the pause. A request before makes one try.
+func TestRetriesOfPass(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, dbtest.NewSQLite(t))
+	e := &scriptedEmbedder{model: "m"}
+	var calls atomic.Int64
+	e.setHook(func([]string) ([][]float32, error) {
+		calls.Add(1)
+		return nil, &embedder.RequestError{Vendor: "openai", Err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}
+	})
+	f.setStore(acme, f.withVectors(newStore(1), e, false))
+	f.put(acme, "a", "text")
+	f.startIndexer(func(o *indexing.Options) { o.FailedPause = 5 * time.Minute })
+	waits := func(want int64) func() bool {
+		return func() bool {
+			return calls.Load() == want && f.count(`SELECT COUNT(*) FROM index_pass WHERE holder = '' AND due_at > stoa_now() + 290000000`) == 1
+		}
+	}
+	f.waitFor("the pass fails after its retries", waits(4))
+	if s := f.status(acme); s.Error != "the embedder (openai) did not answer" || s.Pending != 1 || s.Failed != 0 {
+		t.Errorf("the store says %+v", s)
+	}
+	f.requestPass(acme)
+	f.waitFor("a request makes one try", waits(5))
+	e.setHook(nil)
+	f.requestPass(acme)
+	f.waitIndexed(acme, 1)
+	f.waitFor("the error is gone", func() bool { return f.status(acme).Error == "" })
 }
 
 // TestVectorStoreAway has the vector store down at the start, or in the middle: nothing fails, and nothing is left over.
@@ -557,7 +589,7 @@ func TestSource(t *testing.T) {
 		f.setStore(acme, withSource(newStore(1), from))
 		f.startIndexer()
 		f.waitIndexed(acme, 3)
-		// Without watch and incremental_indexing a source is listed once for each revision.
+		// Without watch a source is not listed before its time has come.
 		from.set(func(texts map[string]string) { texts["d"] = "fourth"; delete(texts, "a") })
 		f.requestPass(acme)
 		f.waitFor("the pass is over", func() bool {
@@ -576,6 +608,42 @@ func TestSource(t *testing.T) {
 		f.waitFor("the listing was repeated", func() bool { return len(f.search(acme, "first")) == 0 && len(f.search(acme, "fourth")) == 1 })
 		f.waitIndexed(acme, 3)
 		f.checkChunks(acme)
+	})
+}
+
+// TestSourceReadAgain changes a source without a watch: a start of a process lists it, and so does a pass whose time has
+// come, an hour after the listing before.
+func TestSourceReadAgain(t *testing.T) {
+	forEachEngine(t, func(f *fixture) {
+		from := newListedSource(map[string]string{"a": "first"})
+		f.setStore(acme, withSource(newStore(1), from))
+		stop := f.startIndexer()
+		f.waitIndexed(acme, 1)
+		isIdle := func() bool {
+			return f.count(`SELECT COUNT(*) FROM index_pass WHERE holder = '' AND due_at > stoa_now() AND cursor <> ''`) == 1
+		}
+		f.waitFor("the pass is over", isIdle)
+		if n := f.count(`SELECT (due_at - stoa_now()) / 60000000 FROM index_pass`); n < 55 || n > 60 {
+			f.Errorf("the next pass is due in %d minutes, want 60", n)
+		}
+		stop()
+		from.set(func(texts map[string]string) { texts["a"] = "second" })
+		f.execSQL(`UPDATE index_pass SET served_at = served_at - 60000000`)
+		stop = f.startIndexer()
+		f.waitFor("the start has read the source again", func() bool { return len(f.search(acme, "second")) == 1 })
+		f.waitFor("the pass is over", isIdle)
+		from.set(func(texts map[string]string) { texts["b"] = "third" })
+		f.execSQL(`UPDATE index_pass SET due_at = stoa_now(), cursor = '{"version":"1","listed_at":1}'`)
+		f.waitFor("the source was read when its time had come", func() bool { return len(f.search(acme, "third")) == 1 })
+		lists := from.countLists()
+		stop()
+		f.startIndexer()
+		f.setStore(globex, newStore(1))
+		f.put(globex, "a", "text")
+		f.waitIndexed(globex, 1)
+		if n := from.countLists(); n != lists {
+			f.Errorf("a start within seconds of a pass has listed the source again")
+		}
 	})
 }
 

@@ -12,8 +12,10 @@ import (
 )
 
 const (
-	// incrementalInterval is how often a source is listed whose store has incremental_indexing.
-	incrementalInterval = time.Hour
+	// listInterval is how often a source is listed that does not report its changes.
+	listInterval = time.Hour
+	// incrementalInterval is the same for a store with incremental_indexing.
+	incrementalInterval = 10 * time.Minute
 	// watchedInterval is how often a source is listed that reports its changes, should it miss one.
 	watchedInterval = 15 * time.Minute
 	// upsertBatch is how many listed documents are written at once.
@@ -41,9 +43,9 @@ func (c cursor) String() string {
 	return string(text)
 }
 
-// nextListing returns the time until the source has to be listed: 0 = now, negative = not before Version changes.
+// nextListing returns the time until the source has to be listed: 0 = now, negative = never, because there is none.
 func (c cursor) nextListing(s *Store, now time.Time) time.Duration {
-	interval := time.Duration(-1)
+	interval := listInterval
 	switch {
 	case s.Watch:
 		interval = watchedInterval
@@ -55,8 +57,6 @@ func (c cursor) nextListing(s *Store, now time.Time) time.Duration {
 		return -1
 	case c.ListedAt == 0, c.Version != s.Version:
 		return 0
-	case interval < 0:
-		return -1
 	}
 	return max(time.Unix(c.ListedAt, 0).Add(interval).Sub(now), 0)
 }

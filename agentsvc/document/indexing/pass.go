@@ -16,6 +16,7 @@ import (
 	"stoa/agentsvc/document/source"
 	"stoa/agentsvc/trail"
 	"stoa/tenancy"
+	"stoa/tenancy/db"
 )
 
 const (
@@ -197,8 +198,11 @@ func (r *passRun) result(err error) (PassOutcome, corpus.Release) {
 		retry.MaxDelay = max(retry.MaxDelay, stuckPause)
 	}
 	after := retry.delay(int(r.pass.Attempts)+1, f.retryAfter)
-	if errors.Is(err, agentsvc.CodeState) || source.IsPermanent(err) {
+	switch {
+	case errors.Is(err, agentsvc.CodeState) || source.IsPermanent(err):
 		after = stuckPause
+	case int(r.pass.Attempts) >= retry.MaxRetries && !db.IsOutage(err):
+		after = max(after, r.x.options.FailedPause)
 	}
 	r.log().Warn("the indexing of documents waits", "reason", f.reason, "error", err)
 	return PassHeld, corpus.Release{After: after, Failure: f.reason}

@@ -38,8 +38,8 @@ type Store struct {
 	Source source.Source
 	// Watch has the source listed when it changes, see [source.Source].Wait.
 	Watch bool
-	// Incremental has the source listed every incrementalInterval. Without it and Watch the source is listed once for each
-	// Version.
+	// Incremental has the source listed every incrementalInterval. Without it and Watch the source is listed every
+	// listInterval. A source is also listed at each start of a process and for each Version.
 	Incremental bool
 	// Read reads the text of a document. name is its id, which may be a path.
 	Read func(ctx context.Context, name, mediaType string, body io.Reader) (document.Content, error)

@@ -46,15 +46,15 @@ func Routes(o Options) []surface.Route {
 	o.BlockFor = cmp.Or(o.BlockFor, 5*time.Minute)
 	// NoDeadline is set because the HTTP handler cannot know before it has read the body whether the method waits
 	// for a task. bindVersion sets the deadline for those that do not.
-	rpc := func(pattern string, streams bool, query ...string) surface.Route {
+	rpc := func(pattern string, isRoot, streams bool, query ...string) surface.Route {
 		return surface.Route{
-			Method: http.MethodPost, Pattern: pattern, Kind: surface.Tenant, Query: append(query, versionHeader), LargeBody: true, NoDeadline: true, Serve: newEndpoint(o, streams),
+			Method: http.MethodPost, Pattern: pattern, Kind: surface.Tenant, Query: append(query, versionHeader), LargeBody: true, NoDeadline: true, Serve: newEndpoint(o, isRoot, streams),
 		}
 	}
-	of := rpc("/a2a/{agent}", false)
+	of := rpc("/a2a/{agent}", false, false)
 	of.Aliases = []string{"/a2a/{agent}/"}
 	routes := []surface.Route{
-		rpc("/", false, agentParam), rpc("/stream", true, agentParam), of,
+		rpc("/", true, false, agentParam), rpc("/stream", true, true, agentParam), of,
 		{
 			Method: http.MethodGet, Pattern: "/a2a/{agent}" + agentcard.Path, Aliases: []string{"/a2a/{agent}" + agentcard.OldPath},
 			Kind: surface.Tenant, Discovery: true, Serve: newPublicCardHandler(o.Cards),

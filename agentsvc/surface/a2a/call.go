@@ -11,6 +11,7 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/store/receiver"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/idempotency"
 	"stoa/agentsvc/surface/stream"
@@ -30,6 +31,8 @@ type call struct {
 	options Options          // of the routes
 	// unanswered says that the response has no body (a JSON-RPC notification): a task is not waited for.
 	unanswered bool
+	// needsMessage says that a missing message is an invalid request, see rpcMethod.
+	needsMessage bool
 }
 
 // ctx returns the context of the request; it ends when the client disconnects.
@@ -86,6 +89,9 @@ func (c *call) admitMessage() (task.Submission, error) {
 	converted, err := ToDomainMessage(m)
 	if wrong == nil {
 		wrong = err
+	}
+	if m == nil && c.needsMessage {
+		wrong = agentsvc.NewError(apierror.CodeMalformed, "params.message is missing")
 	}
 	var receiver *receiver.Receiver
 	if raw := cmp.Or(c.Configuration, &configuration{}).FirstConfig(); wrong == nil && raw != nil {

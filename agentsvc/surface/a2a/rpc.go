@@ -20,6 +20,8 @@ type rpcMethod struct {
 	idempotent   bool // with an Idempotency-Key it takes effect once, and a repeated call gets the recorded response
 	waitsForTask bool // no deadline is set: the response may wait blockFor for its task
 	sends        bool // it sends a message
+	// refusesCallWithoutMessage makes a missing message an invalid request (-32600), not invalid params (-32602).
+	refusesCallWithoutMessage bool
 }
 
 // sendMethod is not marked idempotent: the task service itself deduplicates messages by Idempotency-Key.
@@ -58,10 +60,18 @@ func MethodNames() (names []string) {
 	return names
 }
 
+// hasPlainErrors reports whether the root endpoints answer an error of a method as the specification of Stoa's own
+// surfaces has it: with the code's standard message, and an object with the detail as data. The methods of version 1.0
+// have A2A's form there as well, which their clients expect.
+func hasPlainErrors(method string) bool { return versionMethods[0].methods[method].isZero() }
+
+// isZero reports whether m is no method.
+func (m rpcMethod) isZero() bool { return m.unary == nil && m.stream == nil }
+
 // newEndpoint returns the handler of a JSON-RPC endpoint. The version is that of the A2A-Version header or, without
 // it, the one that has the method. A method of the other version than the header's is unknown. With streams (the
-// path /stream) the methods that send a message always answer with a stream.
-func newEndpoint(o Options, streams bool) surface.Handler {
+// path /stream) the methods that send a message always answer with a stream. isRoot says that the path names no agent.
+func newEndpoint(o Options, isRoot, streams bool) surface.Handler {
 	find := func(r *http.Request, name string) (jsonrpc.Method, error) {
 		version, err := NegotiateVersion(r, agentcard.A2A10, agentcard.A2A03)
 		if err != nil {
@@ -75,11 +85,16 @@ func newEndpoint(o Options, streams bool) surface.Handler {
 			if streams && m.waitsForTask {
 				m = rpcMethod{stream: handleStream, sends: true}
 			}
+			m.refusesCallWithoutMessage = isRoot && hasPlainErrors(name)
 			return m.bindVersion(d.as, o), nil
 		}
 		return nil, nil
 	}
-	return jsonrpc.Endpoint{FindMethod: find, EncodeErrorData: func(f apierror.Fault) any { return faultDetails(f) }}.Serve
+	e := jsonrpc.Endpoint{FindMethod: find, EncodeErrorData: func(f apierror.Fault) any { return faultDetails(f) }}
+	if isRoot {
+		e.HasPlainErrors = hasPlainErrors
+	}
+	return e.Serve
 }
 
 // bindVersion returns m as a [jsonrpc.Method] for one version: it decodes the params, resolves the agent, sets the
@@ -90,7 +105,7 @@ func (m rpcMethod) bindVersion(codec *versionCodec, o Options) jsonrpc.Method {
 			// Called before anything can fail, since it decides whether an error is written as JSON or as an event.
 			rpc.AcceptEventStream()
 		}
-		c := &call{codec: codec, r: r, request: surface.RequestOf(r), options: o, unanswered: rpc.IsNotification()}
+		c := &call{codec: codec, r: r, request: surface.RequestOf(r), options: o, unanswered: rpc.IsNotification(), needsMessage: m.sends && m.refusesCallWithoutMessage}
 		if len(rpc.Params) > 0 {
 			if err := decodeParams(rpc, codec, &c.params); err != nil {
 				return cmp.Or(m.authorize(c), err)

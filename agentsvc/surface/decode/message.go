@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/url"
+	"slices"
+	"strings"
 
 	"stoa/agentsvc"
 )
@@ -59,10 +61,17 @@ func (ff FileFields) CompleteFile(f *agentsvc.File, at, uri, encoded string) err
 	return nil
 }
 
-// CheckURI returns an error with the path at for a URI without a scheme or a host.
+// fileSchemes are the schemes of addresses of files: HTTP, and those of cloud storage.
+var fileSchemes = []string{"https", "http", "gs", "s3", "az", "abfs", "abfss", "wasb", "wasbs"}
+
+// CheckURI returns an error with the path at for a URI without a host, or with a scheme that is not in fileSchemes.
 func CheckURI(at, uri string) error {
-	if u, err := url.Parse(uri); err != nil || u.Scheme == "" || u.Host == "" {
+	u, err := url.Parse(uri)
+	switch {
+	case err != nil || u.Scheme == "" || u.Host == "":
 		return agentsvc.NewInvalidError(at, "must be an absolute URL")
+	case !slices.Contains(fileSchemes, u.Scheme):
+		return agentsvc.NewInvalidError(at, "has the scheme %.40q, must be one of %s", u.Scheme, strings.Join(fileSchemes, ", "))
 	}
 	return nil
 }

@@ -119,6 +119,9 @@ type Endpoint struct {
 	FindMethod func(r *http.Request, method string) (Method, error)
 	// EncodeErrorData returns the data member of an error; nil = an object with the fault's details.
 	EncodeErrorData func(apierror.Fault) any
+	// HasPlainErrors reports whether the errors of a method are encoded as without EncodeErrorData; nil = none are. The
+	// method is "" for a request that could not be read.
+	HasPlainErrors func(method string) bool
 	// ErrorStatus returns the HTTP status of an error response; nil = 200.
 	ErrorStatus func(*http.Request, apierror.Fault) int
 	// NeedsID reports whether a method may not be called without an id; nil = every method can be a notification.
@@ -200,7 +203,8 @@ type rpcErrorObject struct {
 // newFaultResponse returns the response for f. Without EncodeErrorData its message is the code's standard one, and the
 // text of f is added to the details as "detail".
 func (c *Call) newFaultResponse(f apierror.Fault) rpcErrorResponse {
-	if encode := c.endpoint.EncodeErrorData; encode != nil {
+	isPlain := c.endpoint.HasPlainErrors != nil && c.endpoint.HasPlainErrors(c.Method)
+	if encode := c.endpoint.EncodeErrorData; encode != nil && !isPlain {
 		return rpcErrorResponse{"2.0", c.id, rpcErrorObject{f.RPC, f.FullMessage(), encode(f)}}
 	}
 	f.Details["detail"] = f.Text

@@ -136,8 +136,10 @@ func (l programLists) findProgram(word, folder string) (program, error) {
 		return found && p.isSameProgram(other)
 	})
 	switch {
-	case ok && p.isListed(l.denied), ok && !allowed && (p.isListed(dangerousPrograms) || p.isDynamicLinker()):
-		return program{}, fmt.Errorf("%s is not allowed to run", word)
+	case ok && p.isListed(l.denied):
+		return program{}, fmt.Errorf("%s is not allowed to run: denied_commands names it", word)
+	case ok && !allowed && (p.isListed(dangerousPrograms) || p.isDynamicLinker()):
+		return program{}, fmt.Errorf("%s is not allowed to run: it can run other programs or code, so allowed_commands would have to name it", word)
 	case l.denyByDefault && !allowed && len(l.allowed) == 0:
 		return program{}, fmt.Errorf("%s is not allowed to run; no program is", word)
 	case l.denyByDefault && !allowed:
