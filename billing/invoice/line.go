@@ -72,14 +72,13 @@ type tariff struct {
 	book *price.Book
 }
 
-// tariffFor returns the tariff of an app from the cached plan and price book.
-func (s *Service) tariffFor(app tenancy.App) tariff {
-	t := tariff{zone: time.UTC, book: s.prices.CachedBook()}
-	t.plan, _ = s.prices.CachedPlan(app.Plan)
+// newTariff returns the tariff of an app by terms.
+func newTariff(terms price.Terms, app tenancy.App) tariff {
+	t := tariff{zone: time.UTC, book: terms.Book, currency: terms.CurrencyForPlan(app.Plan)}
+	t.plan, _ = terms.Plan(app.Plan)
 	if zone, err := time.LoadLocation(t.plan.Timezone); err == nil {
 		t.zone = zone
 	}
-	t.currency = s.prices.CurrencyForPlan(app.Plan)
 	return t
 }
 

@@ -343,16 +343,9 @@ func (s *Service) ListPlans(ctx context.Context) ([]Plan, error) {
 func (s *Service) readPlans(ctx context.Context) error {
 	s.reloadMu.Lock()
 	defer s.reloadMu.Unlock()
-	plans := map[string]Plan{}
-	var b db.Batch
-	b.Query(func(row db.Row) error {
-		var p Plan
-		err := p.scanRow(row)
-		plans[p.Name] = p
+	plans, err := readPlans(ctx, s.query)
+	if err != nil {
 		return err
-	}, `SELECT `+planColumns+` FROM plan`)
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
-		return fmt.Errorf("read the plans: %w", err)
 	}
 	s.plans.Store(&plans)
 	return nil
