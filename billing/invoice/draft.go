@@ -212,6 +212,11 @@ func (c usageCounter) newInvoice(id string) Invoice {
 // credits pay from left, and replaces what is carried.
 func (d *draft) charge(t tariff, fee *Line, left []Credit, carried map[string]amount.Money) {
 	d.Lines = t.invoiceLines(d.sums)
+	for _, u := range d.sums {
+		if u.Unpriced {
+			d.UnpricedCalls = amount.Add(d.UnpricedCalls, amount.Add(u.ModelCalls, u.Embeddings))
+		}
+	}
 	if fee != nil {
 		d.Lines = append([]Line{*fee}, d.Lines...)
 	}

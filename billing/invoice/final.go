@@ -195,6 +195,7 @@ func (c usageCounter) readClosed(ctx context.Context, id string) (Invoice, error
 func (inv Invoice) newCreditNote() Invoice {
 	n := inv
 	n.ID, n.Kind, n.Reverses = inv.ID+"-reversal", CreditNote, inv.ID
+	n.ReversesNumber = inv.Number
 	n.Replaces, n.ReplacedBy = "", ""
 	n.Lines, n.Credits, n.Totals, n.Taxes = slices.Clone(inv.Lines), slices.Clone(inv.Credits), slices.Clone(inv.Totals), slices.Clone(inv.Taxes)
 	for i := range n.Lines {

@@ -55,9 +55,9 @@ func (l Line) MarshalJSON() ([]byte, error) {
 		fields
 		AmountDecimal string `json:"amount_decimal,omitempty"`
 		ChargeDecimal string `json:"charge_decimal"`
-	}{fields: fields(l), ChargeDecimal: l.Charge.Decimal()}
+	}{fields: fields(l), ChargeDecimal: l.Charge.Decimal(l.Currency)}
 	if l.Per > 0 {
-		out.AmountDecimal = l.Amount.Decimal()
+		out.AmountDecimal = l.Amount.Decimal(l.Currency)
 	}
 	return json.Marshal(out)
 }

@@ -137,7 +137,7 @@ func (p *Plan) scanRow(row db.Row) error {
 func (p Plan) auditDetail() any {
 	overage := make(map[string]string, len(p.Overage))
 	for meter, o := range p.Overage {
-		overage[meter] = o.Amount.Decimal()
+		overage[meter] = o.Amount.Decimal(p.Currency)
 	}
 	return struct {
 		storedPlan
@@ -146,7 +146,7 @@ func (p Plan) auditDetail() any {
 		Weight             int64             `json:"weight"`
 		MaxConcurrentTasks int64             `json:"max_concurrent_tasks"`
 		QueueDepth         int64             `json:"queue_depth"`
-	}{p.storedBody(), p.BaseFee.Decimal(), overage, p.Weight, p.MaxConcurrentTasks, p.QueueDepth}
+	}{p.storedBody(), p.BaseFee.Decimal(p.Currency), overage, p.Weight, p.MaxConcurrentTasks, p.QueueDepth}
 }
 
 const (
