@@ -32,16 +32,25 @@ func Charge(n int64, amount Money, per int64) Money {
 	return Money(min(q, math.MaxInt64))
 }
 
-// Decimal returns the amount in whole units of its currency, with two to nine decimals as needed, such as 12.50.
-func (m Money) Decimal() string {
+// Decimal returns the amount in whole units of its currency, with the decimals of the currency's minor unit and up to nine
+// as needed: 12.50 USD, 1000 JPY, 0.000 KWD. An unknown or empty currency has two.
+func (m Money) Decimal(currency string) string {
 	sign, n := "", uint64(m)
 	// The conversion to uint64 is right for the smallest int64 as well, whose negative does not fit.
 	if m < 0 {
 		sign, n = "-", uint64(-m)
 	}
 	const unit = 1_000_000_000
+	least := 0
+	for minor := MinorUnit(currency); minor < unit; minor *= 10 {
+		least++
+	}
 	decimals := fmt.Sprintf("%09d", n%unit)
-	return fmt.Sprintf("%s%d.%s%s", sign, n/unit, decimals[:2], strings.TrimRight(decimals[2:], "0"))
+	decimals = decimals[:least] + strings.TrimRight(decimals[least:], "0")
+	if decimals != "" {
+		decimals = "." + decimals
+	}
+	return fmt.Sprintf("%s%d%s", sign, n/unit, decimals)
 }
 
 // ParseDecimal returns the amount that a text such as 12.50 or -0.000000001 writes in whole units of its currency.

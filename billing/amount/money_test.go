@@ -8,11 +8,16 @@ import (
 
 func TestDecimal(t *testing.T) {
 	t.Parallel()
-	for amount, want := range map[amount.Money]string{
-		0: "0.00", 1: "0.000000001", 1_500_000_000: "1.50", 12_345_678_901: "12.345678901", -20_000_000: "-0.02", -1 << 63: "-9223372036.854775808",
+	for _, tt := range []struct {
+		m              amount.Money
+		currency, want string
+	}{
+		{0, "USD", "0.00"}, {1, "USD", "0.000000001"}, {1_500_000_000, "USD", "1.50"}, {12_345_678_901, "", "12.345678901"}, {-20_000_000, "EUR", "-0.02"},
+		{-1 << 63, "USD", "-9223372036.854775808"}, {1_000_000_000_000, "JPY", "1000"}, {-1_500_000_000, "JPY", "-1.5"}, {0, "JPY", "0"}, {0, "KWD", "0.000"},
+		{1_500_000_000, "KWD", "1.500"}, {0, "CLF", "0.0000"},
 	} {
-		if got := amount.Decimal(); got != want {
-			t.Errorf("%d: %s, want %s", amount, got, want)
+		if got := tt.m.Decimal(tt.currency); got != tt.want {
+			t.Errorf("%d %s: %s, want %s", tt.m, tt.currency, got, tt.want)
 		}
 	}
 }

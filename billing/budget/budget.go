@@ -94,12 +94,12 @@ const (
 	InMoney Unit = "money"
 )
 
-// FormatDecimal returns an amount of the unit in whole units of its currency, "" unless the unit is money.
-func (u Unit) FormatDecimal(n int64) string {
+// FormatDecimal returns an amount of the unit in whole units of a currency, "" unless the unit is money.
+func (u Unit) FormatDecimal(n int64, currency string) string {
 	if u != InMoney {
 		return ""
 	}
-	return amount.Money(n).Decimal()
+	return amount.Money(n).Decimal(currency)
 }
 
 // The values of [Budget.OnExhausted]: what happens to a call that a hard budget cannot cover.
@@ -189,7 +189,7 @@ func (b Budget) auditDetail(before, after *Budget) map[string]any {
 				"timezone": x.Zone, "hard": x.Hard, "on_exhausted": x.OnExhausted, "thresholds": x.Thresholds,
 			}
 			if x.Unit == InMoney {
-				state["amount_decimal"] = x.Unit.FormatDecimal(x.Amount)
+				state["amount_decimal"] = x.Unit.FormatDecimal(x.Amount, x.Currency)
 			}
 			d[word] = state
 		}

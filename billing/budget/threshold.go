@@ -59,7 +59,7 @@ func (s *Service) recordPassedThresholds(ctx context.Context, b Balance, since t
 			}
 			if b.Unit == InMoney {
 				attrs = append(attrs, slog.String("currency", b.Currency),
-					slog.String("committed_decimal", b.Unit.FormatDecimal(b.Committed)), slog.String("amount_decimal", b.Unit.FormatDecimal(b.Amount)))
+					slog.String("committed_decimal", b.Unit.FormatDecimal(b.Committed, b.Currency)), slog.String("amount_decimal", b.Unit.FormatDecimal(b.Amount, b.Currency)))
 			}
 			s.log.LogAttrs(ctx, slog.LevelWarn, "a budget has passed a threshold", attrs...)
 			s.bus.Publish(TopicThreshold, string(b.App))

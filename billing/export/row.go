@@ -53,8 +53,8 @@ var rowFields = []struct {
 	{"price_version", func(r Row) any { return r.Version }},
 	{"unpriced", func(r Row) any { return r.Unpriced }},
 	{"estimated", func(r Row) any { return r.Estimated }},
-	{"cost_decimal", func(r Row) any { return r.Cost.Decimal() }},
-	{"charge_decimal", func(r Row) any { return r.Charge.Decimal() }},
+	{"cost_decimal", func(r Row) any { return r.Cost.Decimal(r.Currency) }},
+	{"charge_decimal", func(r Row) any { return r.Charge.Decimal(r.Currency) }},
 }
 
 // FieldNames returns the names of the fields of a row, in the order of [Row.EncodeCells].

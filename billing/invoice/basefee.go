@@ -41,7 +41,7 @@ func (c usageCounter) baseFee(changes []planChange, begin, end time.Time) (Line,
 			plan = x.plan
 		}
 	}
-	p, ok := c.prices.CachedPlan(plan)
+	p, ok := c.terms.Plan(plan)
 	if !ok || p.BaseFee == 0 || !p.BaseFeeSince.Before(end) || begin.After(c.now) {
 		return Line{}, false
 	}

@@ -127,7 +127,7 @@ func (s *Service) grantCredit(ctx context.Context, actor audit.Actor, app tenanc
 		if err := l.PostEntry(ctx, e); err != nil {
 			return err
 		}
-		detail := map[string]any{"credit": c.ID, "amount": int64(c.Amount), "amount_decimal": c.Amount.Decimal(), "currency": c.Currency, "note": c.Note}
+		detail := map[string]any{"credit": c.ID, "amount": int64(c.Amount), "amount_decimal": c.Amount.Decimal(c.Currency), "currency": c.Currency, "note": c.Note}
 		if !c.Expires.IsZero() {
 			detail["expires_at"] = c.Expires.UTC().Format(time.RFC3339)
 		}
@@ -178,7 +178,7 @@ func (s *Service) RevokeCredit(ctx context.Context, actor audit.Actor, app tenan
 			return err
 		}
 		return audit.Insert(ctx, l.Tx, audit.Entry{Actor: actor, Action: "credit.revoke", App: app.Name, AppID: app.ID, Detail: map[string]any{
-			"credit": id, "amount": int64(c.Remaining), "amount_decimal": c.Remaining.Decimal(), "currency": c.Currency,
+			"credit": id, "amount": int64(c.Remaining), "amount_decimal": c.Remaining.Decimal(c.Currency), "currency": c.Currency,
 		}})
 	})
 	if err != nil {

@@ -35,14 +35,14 @@ func (inv Invoice) WriteCSV(w io.Writer) error {
 		if l.Kind == PlanLine {
 			quantity, included = strconv.FormatInt(l.Quantity, 10), strconv.FormatInt(l.Included, 10)
 			if l.Per > 0 {
-				per, price = strconv.FormatInt(l.Per, 10), l.Amount.Decimal()
+				per, price = strconv.FormatInt(l.Per, 10), l.Amount.Decimal(l.Currency)
 			}
 		}
 		err = cmp.Or(err, row(append(slices.Clone(about), "line", l.Description(), l.formatUsage(), quantity, included, per, price,
 			strconv.FormatBool(l.Late), strconv.FormatBool(l.Unpriced), l.Currency, l.formatCharge())...))
 	}
 	amountRow := func(kind, text, currency string, m amount.Money) {
-		err = cmp.Or(err, row(append(slices.Clone(about), kind, text, "", "", "", "", "", "", "", currency, m.Decimal())...))
+		err = cmp.Or(err, row(append(slices.Clone(about), kind, text, "", "", "", "", "", "", "", currency, m.Decimal(currency))...))
 	}
 	for _, c := range inv.Credits {
 		amountRow("credit", c.Credit, c.Currency, -c.Amount)
@@ -92,7 +92,7 @@ func (l Line) formatCharge() string {
 	if l.Currency == "" {
 		return ""
 	}
-	return l.Charge.Decimal()
+	return l.Charge.Decimal(l.Currency)
 }
 
 // formatUsage returns the quantities by meter, in words.

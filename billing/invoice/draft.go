@@ -66,8 +66,9 @@ func (s *Service) computeAccount(ctx context.Context, request queryFunc, app ten
 	if err != nil {
 		return a, err
 	}
+	terms := s.prices.CachedTerms()
 	for {
-		c := s.newUsageCounter(request, app, st, a.now)
+		c := newUsageCounter(request, terms, app, st, a.now)
 		span, found, err := c.nextSpan(ctx)
 		if err != nil || !found {
 			return a, err
@@ -99,8 +100,8 @@ type usageCounter struct {
 	query  queryFunc
 	app    tenancy.App
 	state  ledger.Billed
+	terms  price.Terms
 	tariff tariff
-	prices *price.Service
 	now    time.Time
 
 	// sealed and invoice restrict what counts: a row recorded at sealed or later counts only if usage_billed assigns it
@@ -110,8 +111,18 @@ type usageCounter struct {
 }
 
 // newUsageCounter returns a counter for drafts.
-func (s *Service) newUsageCounter(request queryFunc, app tenancy.App, state ledger.Billed, now time.Time) usageCounter {
-	return usageCounter{query: request, app: app, state: state, tariff: s.tariffFor(app), prices: s.prices, now: now, sealed: math.MaxInt64}
+func newUsageCounter(request queryFunc, terms price.Terms, app tenancy.App, state ledger.Billed, now time.Time) usageCounter {
+	return usageCounter{query: request, app: app, state: state, terms: terms, tariff: newTariff(terms, app), now: now, sealed: math.MaxInt64}
+}
+
+// newFinalCounter returns a counter for what becomes final in the transaction of l. Its terms are those of the database: the
+// caches of this process may not have heard of the last change yet.
+func newFinalCounter(ctx context.Context, l *ledger.Tx, app tenancy.App) (usageCounter, error) {
+	terms, err := price.ReadTerms(ctx, l.Query)
+	if err != nil {
+		return usageCounter{}, err
+	}
+	return newUsageCounter(l.Query, terms, app, l.Billed, l.Now), nil
 }
 
 // nextSpan returns the span of the first month that is not invoiced and has usage or a base fee, and whether there is
@@ -201,6 +212,11 @@ func (c usageCounter) newInvoice(id string) Invoice {
 // credits pay from left, and replaces what is carried.
 func (d *draft) charge(t tariff, fee *Line, left []Credit, carried map[string]amount.Money) {
 	d.Lines = t.invoiceLines(d.sums)
+	for _, u := range d.sums {
+		if u.Unpriced {
+			d.UnpricedCalls = amount.Add(d.UnpricedCalls, amount.Add(u.ModelCalls, u.Embeddings))
+		}
+	}
 	if fee != nil {
 		d.Lines = append([]Line{*fee}, d.Lines...)
 	}

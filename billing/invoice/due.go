@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"stoa/billing/ledger"
+	"stoa/billing/price"
 	"stoa/tenancy"
 	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
@@ -36,20 +37,25 @@ func (s *Service) FinalizeDueInvoices(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look for invoices that are due: %w", err)
 	}
+	terms, err := price.ReadTerms(ctx, price.QueryFunc(queryOutside(s.db.Platform())))
+	if err != nil {
+		return fmt.Errorf("look for invoices that are due: %w", err)
+	}
 	before := time.UnixMicro(now).UTC().Add(-s.finalizeGrace).UnixMicro()
 	var errs []error
 	for _, b := range all {
-		if err := s.finalizeDraftsUntil(ctx, b.app, b.state, before); err != nil {
+		if err := s.finalizeDraftsUntil(ctx, terms, b.app, b.state, before); err != nil {
 			errs = append(errs, fmt.Errorf("finalize the invoices of app %s that are due: %w", b.app.Name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// finalizeDraftsUntil makes the drafts of an app final whose months ended at before (Unix microseconds) or earlier.
-func (s *Service) finalizeDraftsUntil(ctx context.Context, app tenancy.App, state ledger.Billed, before int64) error {
+// finalizeDraftsUntil makes the drafts of an app final whose months ended at before (Unix microseconds) or earlier. terms
+// say which months those are; each invoice reads them again.
+func (s *Service) finalizeDraftsUntil(ctx context.Context, terms price.Terms, app tenancy.App, state ledger.Billed, before int64) error {
 	for {
-		due, found, err := s.newUsageCounter(queryOutside(s.db.Platform()), app, state, time.UnixMicro(before).UTC()).nextSpan(ctx)
+		due, found, err := newUsageCounter(queryOutside(s.db.Platform()), terms, app, state, time.UnixMicro(before).UTC()).nextSpan(ctx)
 		if err != nil || !found || due.end > before {
 			return err
 		}

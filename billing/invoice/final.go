@@ -40,7 +40,10 @@ func (s *Service) FinalizeInvoice(ctx context.Context, actor audit.Actor, app te
 // force. The caller has locked the
 // ledger; all statements are in its transaction.
 func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor audit.Actor, app tenancy.App, id string, force bool) (Invoice, error) {
-	c := s.newUsageCounter(l.Query, app, l.Billed, l.Now)
+	c, err := newFinalCounter(ctx, l, app)
+	if err != nil {
+		return Invoice{}, err
+	}
 	span, found, err := c.nextSpan(ctx)
 	switch {
 	case err != nil:
@@ -150,7 +153,7 @@ func postDraft(ctx context.Context, l *ledger.Tx, d draft) error {
 func (s *Service) ReverseInvoice(ctx context.Context, actor audit.Actor, app tenancy.App, id string) (Invoice, error) {
 	var note Invoice
 	err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
-		inv, err := s.newUsageCounter(l.Query, app, l.Billed, l.Now).readClosed(ctx, id)
+		inv, err := newUsageCounter(l.Query, s.prices.CachedTerms(), app, l.Billed, l.Now).readClosed(ctx, id)
 		switch {
 		case err != nil:
 			return err
@@ -192,6 +195,7 @@ func (c usageCounter) readClosed(ctx context.Context, id string) (Invoice, error
 func (inv Invoice) newCreditNote() Invoice {
 	n := inv
 	n.ID, n.Kind, n.Reverses = inv.ID+"-reversal", CreditNote, inv.ID
+	n.ReversesNumber = inv.Number
 	n.Replaces, n.ReplacedBy = "", ""
 	n.Lines, n.Credits, n.Totals, n.Taxes = slices.Clone(inv.Lines), slices.Clone(inv.Credits), slices.Clone(inv.Totals), slices.Clone(inv.Taxes)
 	for i := range n.Lines {

@@ -45,9 +45,9 @@ tr { break-inside: avoid }
 <tr><td>{{.Text}}</td><td>{{.Detail}}</td><td class="amount">{{.Amount}}</td></tr>
 {{- end}}{{end}}
 </table>
-{{- with .Seller}}{{with .Note}}
+{{- with .PaymentNote}}
 <p>{{.}}</p>
-{{- end}}{{end}}
+{{- end}}
 </html>
 {{- define "party"}}<strong>{{.Name}}</strong>
 {{- range .Address}}<br>{{.}}{{end}}

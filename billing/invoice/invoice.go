@@ -39,6 +39,8 @@ type Invoice struct {
 	Credits []CreditUse `json:"credits"`
 	Taxes   []TaxLine   `json:"taxes"`
 	Totals  []Total     `json:"totals"`
+	// UnpricedCalls are the model calls and embedded texts on it for which the price book has no price.
+	UnpricedCalls int64 `json:"unpriced_calls,omitempty"`
 	party.Parties
 	FinalizedAt *Timestamp `json:"finalized_at,omitempty"`
 	References
@@ -46,8 +48,10 @@ type Invoice struct {
 
 // References are the ids of the documents that an invoice refers to and is referred to by.
 type References struct {
-	Reverses   string `json:"reverses,omitempty"`
-	ReversedBy string `json:"reversed_by,omitempty"`
+	Reverses string `json:"reverses,omitempty"`
+	// ReversesNumber is the number of that invoice.
+	ReversesNumber int64  `json:"reverses_number,omitempty"`
+	ReversedBy     string `json:"reversed_by,omitempty"`
 	// Replaces is the reversed invoice whose usage this one charges again.
 	Replaces   string `json:"replaces,omitempty"`
 	ReplacedBy string `json:"replaced_by,omitempty"`

@@ -55,9 +55,9 @@ func (l Line) MarshalJSON() ([]byte, error) {
 		fields
 		AmountDecimal string `json:"amount_decimal,omitempty"`
 		ChargeDecimal string `json:"charge_decimal"`
-	}{fields: fields(l), ChargeDecimal: l.Charge.Decimal()}
+	}{fields: fields(l), ChargeDecimal: l.Charge.Decimal(l.Currency)}
 	if l.Per > 0 {
-		out.AmountDecimal = l.Amount.Decimal()
+		out.AmountDecimal = l.Amount.Decimal(l.Currency)
 	}
 	return json.Marshal(out)
 }
@@ -72,14 +72,13 @@ type tariff struct {
 	book *price.Book
 }
 
-// tariffFor returns the tariff of an app from the cached plan and price book.
-func (s *Service) tariffFor(app tenancy.App) tariff {
-	t := tariff{zone: time.UTC, book: s.prices.CachedBook()}
-	t.plan, _ = s.prices.CachedPlan(app.Plan)
+// newTariff returns the tariff of an app by terms.
+func newTariff(terms price.Terms, app tenancy.App) tariff {
+	t := tariff{zone: time.UTC, book: terms.Book, currency: terms.CurrencyForPlan(app.Plan)}
+	t.plan, _ = terms.Plan(app.Plan)
 	if zone, err := time.LoadLocation(t.plan.Timezone); err == nil {
 		t.zone = zone
 	}
-	t.currency = s.prices.CurrencyForPlan(app.Plan)
 	return t
 }
 

@@ -31,7 +31,7 @@ func (r printedRow) IsDue() bool { return r.Part == duePart }
 // printedRows returns the rows of the invoice for print. In each currency the rows before what is due sum to it.
 func (inv Invoice) printedRows() (rows []printedRow) {
 	add := func(part rowPart, text, detail string, m amount.Money, currency string) {
-		rows = append(rows, printedRow{part, text, detail, m.Decimal() + " " + currency})
+		rows = append(rows, printedRow{part, text, detail, m.Decimal(currency) + " " + currency})
 	}
 	for _, l := range inv.Lines {
 		rows = append(rows, printedRow{chargedPart, l.Description(), l.formatQuantity(), strings.TrimSpace(l.formatCharge() + " " + l.Currency)})
@@ -49,7 +49,7 @@ func (inv Invoice) printedRows() (rows []printedRow) {
 		add(totalPart, "Net", "", t.Net, t.Currency)
 	}
 	for _, t := range inv.Taxes {
-		add(totalPart, t.Description(), "of "+t.Net.Decimal()+" "+t.Currency, t.Amount, t.Currency)
+		add(totalPart, t.Description(), "of "+t.Net.Decimal(t.Currency)+" "+t.Currency, t.Amount, t.Currency)
 	}
 	for _, t := range inv.Totals {
 		add(duePart, "Due", "", t.Due, t.Currency)
@@ -64,7 +64,7 @@ func (l Line) formatQuantity() string {
 	}
 	text := fmt.Sprintf("%d, %d included", l.Quantity, l.Included)
 	if l.Per > 0 {
-		text += fmt.Sprintf(", %s for each %d beyond", l.Amount.Decimal(), l.Per)
+		text += fmt.Sprintf(", %s for each %d beyond", l.Amount.Decimal(l.Currency), l.Per)
 	}
 	return text
 }
@@ -98,13 +98,30 @@ func (inv Invoice) printedFacts() []string {
 		facts = append(facts, "made on "+day(inv.FinalizedAt.Time, "UTC"))
 	}
 	for _, reference := range []struct{ text, id string }{
-		{"takes back invoice ", inv.Reverses}, {"taken back by ", inv.ReversedBy}, {"replaces invoice ", inv.Replaces}, {"replaced by invoice ", inv.ReplacedBy},
+		{"takes back invoice ", inv.nameReversed()}, {"taken back by ", inv.ReversedBy}, {"replaces invoice ", inv.Replaces}, {"replaced by invoice ", inv.ReplacedBy},
 	} {
 		if reference.id != "" {
 			facts = append(facts, reference.text+reference.id)
 		}
 	}
 	return facts
+}
+
+// nameReversed returns the number and the id of the invoice that a credit note reverses, "" for an invoice. A credit note
+// from before its number was stored with it has the id alone.
+func (inv Invoice) nameReversed() string {
+	if inv.ReversesNumber == 0 {
+		return inv.Reverses
+	}
+	return fmt.Sprintf("No. %d (%s)", inv.ReversesNumber, inv.Reverses)
+}
+
+// PaymentNote returns the seller's note, such as the terms of payment; "" on a credit note, on which nothing is to be paid.
+func (inv Invoice) PaymentNote() string {
+	if inv.Seller == nil || inv.Kind == CreditNote {
+		return ""
+	}
+	return inv.Seller.Note
 }
 
 // inZone returns t in the zone of that name, or in UTC if this machine does not know the zone.

@@ -22,7 +22,10 @@ import (
 func (s *Service) ReissueInvoice(ctx context.Context, actor audit.Actor, app tenancy.App, id string) (Invoice, error) {
 	var out Invoice
 	err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
-		c := s.newUsageCounter(l.Query, app, l.Billed, l.Now)
+		c, err := newFinalCounter(ctx, l, app)
+		if err != nil {
+			return err
+		}
 		was, err := c.readClosed(ctx, id)
 		switch {
 		case err != nil:

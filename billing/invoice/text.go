@@ -33,9 +33,9 @@ func (inv Invoice) WriteText(w io.Writer) error {
 		}
 		p.writeRow(r)
 	}
-	if inv.Seller != nil && inv.Seller.Note != "" {
+	if note := inv.PaymentNote(); note != "" {
 		p.WriteString("\n")
-		p.writeText("", inv.Seller.Note)
+		p.writeText("", note)
 	}
 	_, err := io.WriteString(w, p.String())
 	return err

@@ -2,6 +2,7 @@ package invoice_test
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,9 @@ import (
 	"stoa/billing/invoice"
 	"stoa/billing/party"
 	"stoa/billing/price"
+	"stoa/billing/usage/usagetest"
+	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
 )
 
 const wantText = `Agents Ltd
@@ -37,7 +41,7 @@ model                                                            3.200000001 USD
 scripted/a-model-with-a-name-that-is-longer-than-a-line-of-an-i
 nvoice-in-plain-text
   2 model calls, 400 output tokens
-model 東京/東京 ` + "\ufffd" + `[2J                                                  100.00 JPY
+model 東京/東京 ` + "\ufffd" + `[2J                                                     100 JPY
 embedding scripted/e, without a price
   3 embeddings
 Credit                                                                 -2.00 USD
@@ -46,12 +50,12 @@ Credit                                                                 -2.00 USD
 Carried from earlier invoices                                    0.000000002 USD
 Carried to the next invoice                                     -0.000000003 USD
 Net                                                                    22.70 USD
-Net                                                                   100.00 JPY
+Net                                                                      100 JPY
 VAT 19 %                                                                4.31 USD
   of 22.70 USD
 --------------------------------------------------------------------------------
 Due                                                                    27.01 USD
-Due                                                                   100.00 JPY
+Due                                                                      100 JPY
 
 Payable within 14 days to the account that is named in the contract, please name
 the number of the invoice.
@@ -99,4 +103,44 @@ func TestInvoiceText(t *testing.T) {
 			t.Errorf("a line of %d characters: %q", n, line)
 		}
 	}
+}
+
+// TestCreditNoteText checks that a printed credit note names the number of its invoice, and no terms of payment.
+func TestCreditNoteText(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := openPriced(t, d), usagetest.NewApp(), t.Context()
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 1))
+		first, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
+		agentsvctest.RequireNoErrors(t, err)
+		note, err := s.Invoices.ReverseInvoice(ctx, actor, app, "2026-01")
+		agentsvctest.RequireNoErrors(t, err)
+		note.Seller = &party.Party{Name: "Agents Ltd", Note: "Payable within 14 days"}
+		var text, page bytes.Buffer
+		agentsvctest.RequireNoErrors(t, note.WriteText(&text), note.WriteHTML(&page))
+		for name, got := range map[string]string{"text": text.String(), "page": page.String()} {
+			if want := fmt.Sprintf("takes back invoice No. %d (2026-01)", first.Number); !strings.Contains(got, want) {
+				t.Errorf("the %s has no %q:\n%s", name, want, got)
+			}
+			if strings.Contains(got, "Payable") {
+				t.Errorf("the %s asks for a payment:\n%s", name, got)
+			}
+		}
+	})
+}
+
+// TestUnpricedCalls checks that an invoice counts the calls that have no price, in lists too.
+func TestUnpricedCalls(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := openBilling(t, d), usagetest.NewApp(), t.Context()
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 3))
+		made, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
+		agentsvctest.RequireNoErrors(t, err)
+		list, err := s.Invoices.ListInvoices(ctx, app)
+		agentsvctest.RequireNoErrors(t, err)
+		if made.UnpricedCalls != 3 || len(list) != 1 || list[0].UnpricedCalls != 3 {
+			t.Errorf("unpriced: %d, in the list %+v, want 3", made.UnpricedCalls, list)
+		}
+	})
 }

@@ -101,7 +101,7 @@ func (u CreditUse) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		fields
 		AmountDecimal string `json:"amount_decimal"`
-	}{fields(u), u.Amount.Decimal()})
+	}{fields(u), u.Amount.Decimal(u.Currency)})
 }
 
 // MarshalJSON implements [json.Marshaler]: it adds the amounts as decimals.
@@ -111,7 +111,7 @@ func (l TaxLine) MarshalJSON() ([]byte, error) {
 		fields
 		NetDecimal    string `json:"net_decimal"`
 		AmountDecimal string `json:"amount_decimal"`
-	}{fields(l), l.Net.Decimal(), l.Amount.Decimal()})
+	}{fields(l), l.Net.Decimal(l.Currency), l.Amount.Decimal(l.Currency)})
 }
 
 // MarshalJSON implements [json.Marshaler]: it adds the amounts as decimals.
@@ -127,6 +127,6 @@ func (t Total) MarshalJSON() ([]byte, error) {
 		DueDecimal       string `json:"due_decimal"`
 		RemainderDecimal string `json:"remainder_decimal"`
 	}{
-		fields(t), t.Charge.Decimal(), t.Credits.Decimal(), t.Carried.Decimal(), t.Net.Decimal(), t.Tax.Decimal(), t.Due.Decimal(), t.Remainder.Decimal(),
+		fields(t), t.Charge.Decimal(t.Currency), t.Credits.Decimal(t.Currency), t.Carried.Decimal(t.Currency), t.Net.Decimal(t.Currency), t.Tax.Decimal(t.Currency), t.Due.Decimal(t.Currency), t.Remainder.Decimal(t.Currency),
 	})
 }

@@ -169,7 +169,7 @@ func (p *Plan) scanRow(row db.Row) error {
 func (p Plan) auditDetail() any {
 	overage := make(map[string]string, len(p.Overage))
 	for meter, o := range p.Overage {
-		overage[meter] = o.Amount.Decimal()
+		overage[meter] = o.Amount.Decimal(p.Currency)
 	}
 	return struct {
 		storedPlan
@@ -178,7 +178,7 @@ func (p Plan) auditDetail() any {
 		Weight             int64             `json:"weight"`
 		MaxConcurrentTasks int64             `json:"max_concurrent_tasks"`
 		QueueDepth         int64             `json:"queue_depth"`
-	}{p.storedBody(), p.BaseFee.Decimal(), overage, p.Weight, p.MaxConcurrentTasks, p.QueueDepth}
+	}{p.storedBody(), p.BaseFee.Decimal(p.Currency), overage, p.Weight, p.MaxConcurrentTasks, p.QueueDepth}
 }
 
 const (
@@ -378,16 +378,9 @@ func (s *Service) ListPlans(ctx context.Context) ([]Plan, error) {
 func (s *Service) readPlans(ctx context.Context) error {
 	s.reloadMu.Lock()
 	defer s.reloadMu.Unlock()
-	plans := map[string]Plan{}
-	var b db.Batch
-	b.Query(func(row db.Row) error {
-		var p Plan
-		err := p.scanRow(row)
-		plans[p.Name] = p
+	plans, err := readPlans(ctx, s.query)
+	if err != nil {
 		return err
-	}, `SELECT `+planColumns+` FROM plan`)
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
-		return fmt.Errorf("read the plans: %w", err)
 	}
 	s.plans.Store(&plans)
 	return nil

@@ -6,7 +6,6 @@
 package price
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -47,9 +46,12 @@ func Open(ctx context.Context, d *db.DB, bus *signal.Bus, feed *change.Feed) (*S
 // CachedBook returns the price book from this process's cache. It does not query the database.
 func (s *Service) CachedBook() *Book { return s.book.Load() }
 
-// CurrencyForPlan returns the currency in which an app on the plan is charged: the plan's, else that of the price
-// version created first. A later version never changes it. It is "" if there is neither.
-func (s *Service) CurrencyForPlan(plan string) string {
-	p, _ := s.CachedPlan(plan)
-	return cmp.Or(p.Currency, s.book.Load().defaultCurrency)
+// CurrencyForPlan is [Terms.CurrencyForPlan] by the caches.
+func (s *Service) CurrencyForPlan(plan string) string { return s.CachedTerms().CurrencyForPlan(plan) }
+
+// query reads from the database outside of any transaction.
+func (s *Service) query(ctx context.Context, read func(db.Row) error, sql string, args ...any) error {
+	var b db.Batch
+	b.Query(read, sql, args...)
+	return s.db.Platform().Do(ctx, &b)
 }

@@ -238,27 +238,10 @@ func (s *Service) ListVersions(ctx context.Context) ([]Version, error) {
 func (s *Service) readPriceBook(ctx context.Context) error {
 	s.reloadMu.Lock()
 	defer s.reloadMu.Unlock()
-	var versions []Version
-	var b db.Batch
-	b.Query(func(row db.Row) error {
-		var p Version
-		var from, created int64
-		var items string
-		if err := row.Scan(&p.Version, &p.Currency, &from, &items, &created); err != nil {
-			return err
-		}
-		p.Effective, p.CreatedAt = time.UnixMicro(from).UTC(), time.UnixMicro(created).UTC()
-		var stored []storedItem
-		err := json.Unmarshal([]byte(items), &stored)
-		for _, it := range stored {
-			p.Items = append(p.Items, Item(it))
-		}
-		versions = append(versions, p)
+	book, err := readBook(ctx, s.query)
+	if err != nil {
 		return err
-	}, `SELECT version, currency, effective_from, items, created_at FROM price ORDER BY effective_from DESC, created_at DESC, version DESC`)
-	if err := s.db.Platform().Do(ctx, &b); err != nil {
-		return fmt.Errorf("read the price book: %w", err)
 	}
-	s.book.Store(newPriceBook(versions))
+	s.book.Store(book)
 	return nil
 }

@@ -54,7 +54,7 @@ func (cmd *billingCheckCmd) Run(ctx context.Context, c *console) error {
 	for _, w := range wrong {
 		if !cmd.JSON {
 			amount := func(n int64) string {
-				return strings.TrimSpace(cmp.Or(w.Unit.FormatDecimal(n), strconv.FormatInt(n, 10)) + " " + w.Currency)
+				return strings.TrimSpace(cmp.Or(w.Unit.FormatDecimal(n, w.Currency), strconv.FormatInt(n, 10)) + " " + w.Currency)
 			}
 			c.printStatus("budget %s of app %q since %s: committed %s, now %s; reserved %s, now %s", w.Budget, w.App, w.Since.Format(time.RFC3339),
 				amount(w.Committed), amount(w.WantCommitted), amount(w.Reserved), amount(w.WantReserved))
@@ -88,7 +88,7 @@ type balanceDifference struct {
 }
 
 func newBalanceDifference(w budget.BalanceDifference) balanceDifference {
-	decimal := w.Unit.FormatDecimal
+	decimal := func(n int64) string { return w.Unit.FormatDecimal(n, w.Currency) }
 	return balanceDifference{
 		w.App, w.Budget, w.Unit, w.Currency, w.Since, w.Committed, w.Reserved, w.WantCommitted, w.WantReserved,
 		decimal(w.Committed), decimal(w.Reserved), decimal(w.WantCommitted), decimal(w.WantReserved),

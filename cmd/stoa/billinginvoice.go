@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 )
 
 // billingCreditCmd is `stoa billing credit`.
@@ -90,6 +92,7 @@ func (cmd *invoiceListCmd) Run(ctx context.Context, c *console) error {
 	return cmd.listBilling(ctx, c, appPath(cmd.App, "invoices"), "invoices", query, []column{
 		{"NUMBER", "number"}, {"APP", "app"}, {"ID", "id"}, {"KIND", "kind"}, {"STATUS", "status"}, {"CURRENCY", "totals.currency"}, {"CHARGE", "totals.charge_decimal"},
 		{"CREDITS", "totals.credits_decimal"}, {"CARRIED", "totals.carried_decimal"}, {"NET", "totals.net_decimal"}, {"TAX", "totals.tax_decimal"}, {"DUE", "totals.due_decimal"},
+		{"UNPRICED", "unpriced_calls"},
 	})
 }
 
@@ -104,10 +107,23 @@ type invoiceFlags struct {
 func (f *invoiceFlags) changeInvoice(ctx context.Context, c *console, action string, body any) error {
 	path := appPath(f.App, "invoices") + "/" + url.PathEscape(f.ID) + ":" + action
 	return f.callBilling(ctx, c, http.MethodPost, path, body, func(inv map[string]any) error {
-		c.printStatus("%s %s of %s is number %s, due %s %s", formatMember(inv, "kind"), formatMember(inv, "id"), formatMember(inv, "app"),
-			formatMember(inv, "number"), formatMember(inv, "totals.due_decimal"), formatMember(inv, "totals.currency"))
+		due := formatDue(inv)
+		if n := formatMember(inv, "unpriced_calls"); n != "-" {
+			due += fmt.Sprintf("; %s calls on it have no price, see `stoa billing price`", n)
+		}
+		c.printStatus("%s %s of %s is number %s, due %s", formatMember(inv, "kind"), formatMember(inv, "id"), formatMember(inv, "app"), formatMember(inv, "number"), due)
 		return nil
 	})
+}
+
+// formatDue returns what is due on an invoice in each currency, "nothing" if it has no amounts.
+func formatDue(inv map[string]any) string {
+	totals, _ := inv["totals"].([]any)
+	amounts := make([]string, len(totals))
+	for i, t := range totals {
+		amounts[i] = formatMember(t, "due_decimal") + " " + formatMember(t, "currency")
+	}
+	return cmp.Or(strings.Join(amounts, ", "), "nothing")
 }
 
 // printedFlags are the arguments of the commands that print one invoice.

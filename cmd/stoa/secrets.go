@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"stoa/cmd/stoa/server"
+	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
+	"stoa/tenancy/keyring"
 )
 
 // secretsCmd is `stoa secrets`, about the secrets of the server itself.
@@ -52,7 +55,7 @@ func (cmd *secretsStatusCmd) Run(ctx context.Context, c *console) error {
 	case former > 0:
 		c.printStatus("keep the former master key: servers that have both are encrypting %d rows again", former)
 	case len(keys.FormerKeyIDs()) > 0:
-		c.printStatus("the former master key may be removed once every server has the new one first")
+		err = cmd.printFormerKeys(ctx, c, d, keys)
 	}
 	if unknown > 0 && !cmd.JSON {
 		c.printStatus("%d rows need a master key that %s does not have", unknown, server.MasterKeyName)
@@ -61,4 +64,19 @@ func (cmd *secretsStatusCmd) Run(ctx context.Context, c *console) error {
 		return &exitError{code: exitFailed}
 	}
 	return err
+}
+
+// printFormerKeys prints what may be done with the master keys behind the first one, under which no row is.
+func (cmd *secretsStatusCmd) printFormerKeys(ctx context.Context, c *console, d *db.DB, keys *keyring.Keyring) error {
+	state, err := server.ReadFormerKeys(ctx, d, keys, audit.New(d, keys, nil))
+	if err != nil {
+		return err
+	}
+	if len(state.Accepted) > 0 {
+		c.printStatus("the master key %s has not been the first one yet and encrypts nothing: once every server has it, put it first", strings.Join(state.Accepted, " and "))
+	}
+	if len(state.Replaced) > 0 {
+		c.printStatus("the former master key %s may be removed once every server has the new one first", strings.Join(state.Replaced, " and "))
+	}
+	return nil
 }

@@ -122,10 +122,14 @@ func TestOutage(t *testing.T) {
 	defer func() { _ = through.Close() }()
 	var logs logBuffer
 	b := signal.New(signal.NewRedisLink(through, "stoa-outage"), slog.New(slog.NewTextHandler(&logs, nil)))
+	// Nothing is published: a process that does nothing counts the outage all the same.
+	var failures atomic.Int64
+	b.OnFailure(func() { failures.Add(1) })
 	h := watchTopic(t, b, "app")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx) }()
+	waitUntil(t, "each failed attempt is reported", func() bool { return failures.Load() > 3 })
 	waitUntil(t, "the outage is told", func() bool { return logs.countWord("interrupted") == 1 })
 	waitUntil(t, "it is tried several times", func() bool { return rejected.Load() > 3 })
 	close(up)

@@ -50,6 +50,8 @@ type sendQueue struct {
 	log  *slog.Logger
 	// self is the random id of this process on the bus.
 	self string
+	// onFailure is called for each connection that ended or could not be made. [Bus.OnFailure] sets it before Run.
+	onFailure func()
 	// wake (capacity 1) starts sendPending when something is pending.
 	wake chan struct{}
 
@@ -67,7 +69,7 @@ func newSendQueue(link Link, log *slog.Logger) *sendQueue {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &sendQueue{link: link, log: log, self: uuid.NewString(), wake: make(chan struct{}, 1), pending: map[string]*pendingSignals{}}
+	return &sendQueue{link: link, log: log, self: uuid.NewString(), onFailure: func() {}, wake: make(chan struct{}, 1), pending: map[string]*pendingSignals{}}
 }
 
 // enqueue lets add change what is pending for the process to, or for all if to is "". add runs under the lock.
@@ -155,6 +157,7 @@ func (q *sendQueue) maintainConnection(ctx context.Context, connected func(), re
 		if ctx.Err() != nil {
 			break
 		}
+		q.onFailure()
 		if since.IsZero() {
 			since = time.Now()
 			q.log.WarnContext(ctx, "signals between processes are interrupted; meanwhile each process polls the database", "error", err)

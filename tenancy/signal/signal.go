@@ -56,6 +56,14 @@ func New(link Link, log *slog.Logger) *Bus {
 	return b
 }
 
+// OnFailure sets the function that is called when the connection to other processes is lost, and after each attempt to
+// restore it that fails. It must be called before Run.
+func (b *Bus) OnFailure(f func()) {
+	if b.remote != nil {
+		b.remote.onFailure = f
+	}
+}
+
 // Run exchanges signals with other processes until ctx ends, whose error it returns. It reconnects after failures.
 func (b *Bus) Run(ctx context.Context) error {
 	if b.remote == nil {

@@ -3168,6 +3168,8 @@ export interface components {
                 /** @description In whole units of the currency, such as 12.50 */
                 amount_decimal: string;
             }[] | null;
+            /** @description Model calls and embedded texts without a price; absent if there are none */
+            unpriced_calls?: number;
             totals: {
                 currency: string;
                 /** @description Of the lines, in nano-units of the currency */
@@ -3204,6 +3206,7 @@ export interface components {
             /** @description RFC 3339 */
             finalized_at?: string;
             reverses?: string;
+            reverses_number?: number;
             reversed_by?: string;
             /** @description The reversed invoice whose usage it charges again */
             replaces?: string;

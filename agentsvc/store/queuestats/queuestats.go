@@ -19,6 +19,9 @@ type Stats struct {
 	// human; a run that paused its turn keeps its state when a later one continues the task, and then counts as
 	// completed.
 	Pending, Running, Completed, Failed, InputRequired int64
+	// Suspended are the waiting runs of apps that are suspended or being deleted, which no worker may take. They are in no
+	// other count: more workers would not help them.
+	Suspended int64
 
 	OldestPending time.Duration // since the longest waiting run was accepted
 	Apps          []AppCounts   // tenants with pending or executing runs, those with most first, at most maxApps
@@ -51,16 +54,27 @@ func Count(ctx context.Context, d *db.DB, others ...*db.DB) (Stats, error) {
 		}))
 	}
 	// Completed runs are the rest of a total that PostgreSQL may only estimate, so the difference could be negative.
-	s.Completed = max(0, all-s.Pending-s.Running-s.Failed-s.InputRequired)
+	s.Completed = max(0, all-s.Pending-s.Suspended-s.Running-s.Failed-s.InputRequired)
 	return s, err
 }
 
 // CountOpen is Count without the completed runs, whose number is expensive to count.
 func CountOpen(ctx context.Context, d *db.DB, others ...*db.DB) (Stats, error) {
 	var s Stats
-	apps := map[string]AppCounts{}
+	apps, inactive := map[string]AppCounts{}, map[string]bool{}
+	err := execBatch(ctx, d, "read which apps are suspended", func(b *db.Batch) {
+		b.Query(func(r db.Row) error {
+			var tenant string
+			err := r.Scan(&tenant)
+			inactive[tenant] = true
+			return err
+		}, `SELECT tenant FROM app WHERE status <> 'active'`)
+	})
+	if err != nil {
+		return s, err
+	}
 	for _, some := range append([]*db.DB{d}, others...) {
-		if err := addCounts(ctx, some, &s, apps); err != nil {
+		if err := addCounts(ctx, some, &s, apps, inactive); err != nil {
 			return s, err
 		}
 	}
@@ -75,33 +89,36 @@ func CountOpen(ctx context.Context, d *db.DB, others ...*db.DB) (Stats, error) {
 	return s, resolveNames(ctx, d, s.Apps)
 }
 
-// addCounts adds the runs of q to s and, by tenant, the pending and executing ones to apps. One branch for each
-// partial index.
-func addCounts(ctx context.Context, d *db.DB, s *Stats, apps map[string]AppCounts) error {
+// addCounts adds the runs of d to s and, by tenant, the pending and executing ones to apps. One branch for each
+// partial index. The apps themselves may be in another database, so which are inactive comes from the caller.
+func addCounts(ctx context.Context, d *db.DB, s *Stats, apps map[string]AppCounts, inactive map[string]bool) error {
 	return execBatch(ctx, d, "count runs", func(b *db.Batch) {
 		b.Query(func(r db.Row) error {
 			var tenant string
-			var pending, running int64
-			err := r.Scan(&tenant, &pending, &running)
+			var pending, running, oldest int64
+			err := r.Scan(&tenant, &pending, &running, &oldest)
+			if inactive[tenant] {
+				s.Suspended, pending, oldest = s.Suspended+pending, 0, 0
+			}
+			if pending == 0 && running == 0 {
+				return err
+			}
+			s.OldestPending = max(s.OldestPending, time.Duration(oldest)*time.Microsecond)
 			s.Pending, s.Running = s.Pending+pending, s.Running+running
 			apps[tenant] = AppCounts{Pending: apps[tenant].Pending + pending, Running: apps[tenant].Running + running}
 			return err
-		}, `SELECT tenant, COUNT(*) AS pending, 0 AS running FROM run WHERE state = 'pending' AND ready GROUP BY tenant
-			UNION ALL SELECT tenant, COUNT(*), 0 FROM run WHERE state = 'pending' AND NOT ready GROUP BY tenant
-			UNION ALL SELECT tenant, COUNT(*), 0 FROM run WHERE state = 'waiting' GROUP BY tenant
-			UNION ALL SELECT tenant, 0, COUNT(*) FROM run WHERE state = 'running' GROUP BY tenant`)
+		}, `SELECT tenant, COUNT(*) AS pending, 0 AS running, stoa_now() - MIN(created_at) AS oldest FROM run WHERE state = 'pending' AND ready GROUP BY tenant
+			UNION ALL SELECT tenant, COUNT(*), 0, stoa_now() - MIN(created_at) FROM run WHERE state = 'pending' AND NOT ready GROUP BY tenant
+			UNION ALL SELECT tenant, COUNT(*), 0, stoa_now() - MIN(created_at) FROM run WHERE state = 'waiting' GROUP BY tenant
+			UNION ALL SELECT tenant, 0, COUNT(*), 0 FROM run WHERE state = 'running' GROUP BY tenant`)
 		b.Query(func(r db.Row) error {
-			var failed, idle, oldest int64
-			err := r.Scan(&failed, &idle, &oldest)
+			var failed, idle int64
+			err := r.Scan(&failed, &idle)
 			s.Failed, s.InputRequired = s.Failed+failed, s.InputRequired+idle
-			s.OldestPending = max(s.OldestPending, time.Duration(oldest)*time.Microsecond)
 			return err
 		},
 			`SELECT (SELECT COUNT(*) FROM run WHERE state = 'failed'), (SELECT COUNT(*) FROM run r WHERE r.state = 'input_required'
-					AND EXISTS (SELECT 1 FROM task t WHERE t.tenant = r.tenant AND t.id = r.task AND t.turn = r.turn AND t.state IN ('input_required', 'auth_required'))),
-				COALESCE(stoa_now() - (SELECT MIN(created_at) FROM (SELECT created_at FROM run WHERE state = 'pending' AND ready
-					UNION ALL SELECT created_at FROM run WHERE state = 'pending' AND NOT ready
-					UNION ALL SELECT created_at FROM run WHERE state = 'waiting') p), 0)`)
+					AND EXISTS (SELECT 1 FROM task t WHERE t.tenant = r.tenant AND t.id = r.task AND t.turn = r.turn AND t.state IN ('input_required', 'auth_required')))`)
 	})
 }
 

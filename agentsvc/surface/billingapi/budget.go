@@ -96,7 +96,7 @@ type thresholdBody struct {
 
 // newBalanceBody returns a balance; lists are never null.
 func newBalanceBody(b budget.Balance) balanceBody {
-	decimal := b.Unit.FormatDecimal
+	decimal := func(n int64) string { return b.Unit.FormatDecimal(n, b.Currency) }
 	passed := []thresholdBody{}
 	for _, p := range b.PassedThresholds {
 		passed = append(passed, thresholdBody{p.Threshold, encode.FormatOptionalTime(p.At), p.Committed, p.Amount, decimal(p.Committed), decimal(p.Amount)})
@@ -110,7 +110,7 @@ func newBalanceBody(b budget.Balance) balanceBody {
 // newBudgetBody returns the settings of a budget. decodeBudgetUpdate decodes a change over it.
 func newBudgetBody(b budget.Budget) budgetBody {
 	return budgetBody{
-		b.Name, scopeBody(b.Scope), b.Unit, &b.Amount, b.Unit.FormatDecimal(b.Amount), b.Currency, string(b.Window), b.Zone, b.Hard, b.OnExhausted, append([]int{}, b.Thresholds...),
+		b.Name, scopeBody(b.Scope), b.Unit, &b.Amount, b.Unit.FormatDecimal(b.Amount, b.Currency), b.Currency, string(b.Window), b.Zone, b.Hard, b.OnExhausted, append([]int{}, b.Thresholds...),
 	}
 }
 

@@ -183,14 +183,14 @@ func (h ledgerHandler) handleLedger(w http.ResponseWriter, r *http.Request) erro
 	for currency, accounts := range balances {
 		out.BalancesDecimal[currency] = map[ledger.Account]string{}
 		for account, balance := range accounts {
-			out.BalancesDecimal[currency][account] = balance.Decimal()
+			out.BalancesDecimal[currency][account] = balance.Decimal(currency)
 		}
 	}
 	for i, e := range entries {
 		out.Entries[i] = ledgerEntryBody{e.ID, string(e.Kind), e.Invoice, e.Credit, e.Currency, encode.FormatTime(e.At), map[string]int64{}, map[string]string{}}
 		for _, p := range e.Postings {
 			out.Entries[i].Postings[string(p.Account)] = int64(p.Amount)
-			out.Entries[i].PostingsDecimal[string(p.Account)] = p.Amount.Decimal()
+			out.Entries[i].PostingsDecimal[string(p.Account)] = p.Amount.Decimal(e.Currency)
 		}
 	}
 	// Entry 1 is the oldest that can exist, so a page that ends with it is the last one.
@@ -202,7 +202,7 @@ func (h ledgerHandler) handleLedger(w http.ResponseWriter, r *http.Request) erro
 
 func newCreditBody(c invoice.Credit) creditBody {
 	return creditBody{
-		c.ID, int64(c.Amount), c.Amount.Decimal(), c.Currency, int64(c.Remaining), int64(c.Pending), c.Remaining.Decimal(), c.Pending.Decimal(), string(c.Status),
+		c.ID, int64(c.Amount), c.Amount.Decimal(c.Currency), c.Currency, int64(c.Remaining), int64(c.Pending), c.Remaining.Decimal(c.Currency), c.Pending.Decimal(c.Currency), string(c.Status),
 		encode.FormatOptionalTime(c.Expires), c.Note, encode.FormatOptionalTime(c.CreatedAt), c.CreatedBy,
 	}
 }

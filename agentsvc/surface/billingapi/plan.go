@@ -187,7 +187,7 @@ func (h planHandler) handleListPlans(w http.ResponseWriter, r *http.Request) err
 // newPlanBody returns a plan as responses show it; retention is null if the plan limits nothing.
 func newPlanBody(p price.Plan) planBody {
 	b := planBody{
-		Name: p.Name, Currency: p.Currency, Timezone: p.Timezone, BaseFee: int64(p.BaseFee), BaseFeeDecimal: p.BaseFee.Decimal(), Taxes: []taxBody{},
+		Name: p.Name, Currency: p.Currency, Timezone: p.Timezone, BaseFee: int64(p.BaseFee), BaseFeeDecimal: p.BaseFee.Decimal(p.Currency), Taxes: []taxBody{},
 		Included: p.Included, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth,
 		Weight: p.Weight, AllowedModels: append([]string{}, p.AllowedModels...), CreatedAt: encode.FormatOptionalTime(p.CreatedAt), UpdatedAt: encode.FormatOptionalTime(p.UpdatedAt),
 	}
@@ -195,7 +195,7 @@ func newPlanBody(p price.Plan) planBody {
 		b.Overage = make(map[string]overageBody, len(p.Overage))
 	}
 	for meter, v := range p.Overage {
-		b.Overage[meter] = overageBody{v.Per, int64(v.Amount), v.Amount.Decimal()}
+		b.Overage[meter] = overageBody{v.Per, int64(v.Amount), v.Amount.Decimal(p.Currency)}
 	}
 	for _, tax := range p.Taxes {
 		b.Taxes = append(b.Taxes, taxBody{tax.Name, percentage(tax.Rate.Percent())})

@@ -99,7 +99,7 @@ func (h priceHandler) deletePrice(ctx context.Context, o *mutation.Request) (mut
 func newPriceBody(p price.Version) priceBody {
 	b := priceBody{Version: p.Version, Currency: p.Currency, Effective: encode.FormatTime(p.Effective), Items: []priceItemBody{}, CreatedAt: encode.FormatOptionalTime(p.CreatedAt)}
 	for _, it := range p.Items {
-		b.Items = append(b.Items, priceItemBody{it.Kind, it.Meter, it.Provider, it.Model, it.Per, int64(it.Amount), it.Amount.Decimal()})
+		b.Items = append(b.Items, priceItemBody{it.Kind, it.Meter, it.Provider, it.Model, it.Per, int64(it.Amount), it.Amount.Decimal(p.Currency)})
 	}
 	return b
 }

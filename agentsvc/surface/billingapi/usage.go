@@ -153,8 +153,8 @@ func newSumBody(x usage.Sum, by []string, costs bool) map[string]any {
 
 // setMoney adds an amount to a body; costs says whether the reader may see the platform's cost.
 func setMoney(b map[string]any, c usage.ChargedAmount, costs bool) {
-	b["currency"], b["charge"], b["charge_decimal"] = c.Currency, int64(c.Charge), c.Charge.Decimal()
+	b["currency"], b["charge"], b["charge_decimal"] = c.Currency, int64(c.Charge), c.Charge.Decimal(c.Currency)
 	if costs {
-		b["cost"], b["cost_decimal"] = int64(c.Cost), c.Cost.Decimal()
+		b["cost"], b["cost_decimal"] = int64(c.Cost), c.Cost.Decimal(c.Currency)
 	}
 }

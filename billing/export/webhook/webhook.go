@@ -54,7 +54,7 @@ func (s Sink) NotifyThreshold(ctx context.Context, n budget.ThresholdNotice) err
 		"since": n.Since.Format(time.RFC3339Nano), "at": n.At.Format(time.RFC3339Nano),
 	}
 	if n.Unit == budget.InMoney {
-		data["committed_decimal"], data["amount_decimal"] = n.Unit.FormatDecimal(n.Committed), n.Unit.FormatDecimal(n.Amount)
+		data["committed_decimal"], data["amount_decimal"] = n.Unit.FormatDecimal(n.Committed, n.Currency), n.Unit.FormatDecimal(n.Amount, n.Currency)
 	}
 	return s.postMessage(ctx, n.ID(), "budget.threshold_passed", data)
 }

@@ -97,7 +97,12 @@ func openBus(o Options, d *db.DB, t telemetry, c *closers) (*signal.Bus, error) 
 		}
 		t.observeRedis(client, "signals")
 		c.add(client.Close)
-		return signal.New(signal.NewRedisLink(client, "stoa"), o.Log), nil
+		bus := signal.New(signal.NewRedisLink(client, "stoa"), o.Log)
+		if t.metrics != nil {
+			// The connection of the subscriptions is no command: without this an outage is not counted while nothing is sent.
+			bus.OnFailure(func() { t.metrics.RecordRedisFailure("signals") })
+		}
+		return bus, nil
 	case d.Engine() == db.Postgres:
 		return signal.New(signal.NewPostgresLink(d.URL()), o.Log), nil
 	}

@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"stoa/tenancy/audit"
@@ -30,30 +32,39 @@ type KeyUsage struct {
 
 // CountKeyUsage counts the rows of d by the master key that encrypts them, table by table.
 func CountKeyUsage(ctx context.Context, d *db.DB, keys *keyring.Keyring) ([]KeyUsage, error) {
-	former := map[string]bool{}
-	for _, id := range keys.FormerKeyIDs() {
-		former[id] = true
-	}
 	all := make([]KeyUsage, len(sealedColumns))
-	var b db.Batch
+	counts, err := countRowsByKey(ctx, d)
 	for i, s := range sealedColumns {
 		all[i].Table = s.table
-		b.Query(func(r db.Row) error {
-			var id string
-			var n int64
-			err := r.Scan(&id, &n)
+		for id, n := range counts[i] {
 			switch {
 			case id == keys.CurrentKeyID():
-				all[i].Current = n
-			case former[id]:
+				all[i].Current += n
+			case keys.HasKey(id):
 				all[i].Former += n
 			default:
 				all[i].Unknown += n
 			}
+		}
+	}
+	return all, err
+}
+
+// countRowsByKey counts the rows of each table of sealedColumns by the id of their master key.
+func countRowsByKey(ctx context.Context, d *db.DB) ([]map[string]int64, error) {
+	counts := make([]map[string]int64, len(sealedColumns))
+	var b db.Batch
+	for i, s := range sealedColumns {
+		counts[i] = map[string]int64{}
+		b.Query(func(r db.Row) error {
+			var id string
+			var n int64
+			err := r.Scan(&id, &n)
+			counts[i][id] = n
 			return err
 		}, "SELECT "+s.column+", COUNT(*) FROM "+s.table+" GROUP BY "+s.column)
 	}
-	return all, d.Platform().Do(ctx, &b)
+	return counts, d.Platform().Do(ctx, &b)
 }
 
 // OpenKeyring returns the keyring of the master keys that the environment has, or the file next to a SQLite database.
@@ -69,9 +80,10 @@ func OpenKeyring(ctx context.Context, d *db.DB, database string) (*keyring.Keyri
 // keyWatchInterval is how often a process with former master keys looks whether they are still needed.
 const keyWatchInterval = time.Minute
 
-// watchFormerKeys logs how many rows are encrypted with former master keys, and when none is any more. It returns at
-// once if there is no former key. Another process, started with the former key first, may write further rows under it;
-// then both lines are repeated. The audit trail gets the same, see recordKeyChange.
+// watchFormerKeys logs how many rows are encrypted with former master keys, and when none is any more; of keys that have
+// never been the first one, that they are accepted. It returns at once if there is one key. Another process, started with
+// the former key first, may write further rows under it; then both lines are repeated. The audit trail gets the same, see
+// recordKeyChange.
 func watchFormerKeys(ctx context.Context, d *db.DB, keys *keyring.Keyring, trail *audit.Trail, log *slog.Logger) error {
 	if len(keys.FormerKeyIDs()) == 0 {
 		return nil
@@ -79,25 +91,23 @@ func watchFormerKeys(ctx context.Context, d *db.DB, keys *keyring.Keyring, trail
 	tick := time.NewTicker(keyWatchInterval)
 	defer tick.Stop()
 	for before := int64(-1); ; {
-		all, err := CountKeyUsage(ctx, d, keys)
-		rows := int64(0)
-		for _, u := range all {
-			rows += u.Former
-		}
+		former, err := ReadFormerKeys(ctx, d, keys, trail)
 		// A process that has served with the former key first does not record that others began with the new one.
-		if err == nil && (before < 0 || rows == 0 && before > 0) {
-			err = recordKeyChange(ctx, trail, keys, rows)
+		if err == nil && (before < 0 || former.Rows == 0 && before > 0) {
+			err = former.record(ctx, trail, keys)
 		}
 		switch {
 		case err != nil && ctx.Err() == nil:
 			log.WarnContext(ctx, "the use of former master keys could not be determined", "error", err)
-		case err == nil && rows == 0 && before != 0:
-			log.InfoContext(ctx, "no row is encrypted with a former master key: once every process has the new key first, the former one may be removed from "+MasterKeyName)
-		case err == nil && rows > 0 && before <= 0:
-			log.InfoContext(ctx, "rows are encrypted with a former master key and are being encrypted again: keep it in "+MasterKeyName, "rows", rows)
+		case err == nil && former.Rows == 0 && before != 0 && len(former.Replaced) == 0:
+			log.InfoContext(ctx, "no row is encrypted with the master keys behind the first one, which have not been the first yet: once every process has them, put the new one first in "+MasterKeyName, "keys", former.Accepted)
+		case err == nil && former.Rows == 0 && before != 0:
+			log.InfoContext(ctx, "no row is encrypted with a former master key: once every process has the new key first, the former one may be removed from "+MasterKeyName, "former", former.Replaced)
+		case err == nil && former.Rows > 0 && before <= 0:
+			log.InfoContext(ctx, "rows are encrypted with a former master key and are being encrypted again: keep it in "+MasterKeyName, "rows", former.Rows, "former", former.Replaced)
 		}
 		if err == nil {
-			before = rows
+			before = former.Rows
 		}
 		select {
 		case <-tick.C:
@@ -107,6 +117,50 @@ func watchFormerKeys(ctx context.Context, d *db.DB, keys *keyring.Keyring, trail
 	}
 }
 
+// FormerKeys are the ids of the master keys of a process behind its first one.
+type FormerKeys struct {
+	// Replaced have encrypted before the first one did: there are rows under them, or the audit trail has the change.
+	// Accepted have not been first yet, as in step 1 of the change of the master key.
+	Replaced, Accepted []string
+	// Rows are the rows under Replaced.
+	Rows int64
+	// last is the last entry of the audit trail about master keys, zero if there is none.
+	last audit.Entry
+}
+
+// ReadFormerKeys reads the state of the master keys behind the first one from the rows and the audit trail.
+func ReadFormerKeys(ctx context.Context, d *db.DB, keys *keyring.Keyring, trail *audit.Trail) (FormerKeys, error) {
+	var f FormerKeys
+	counts, err := countRowsByKey(ctx, d)
+	if err != nil {
+		return f, err
+	}
+	entries, _, err := trail.List(ctx, audit.Query{Size: 1, Filter: audit.Filter{Action: "master_key"}})
+	if err != nil {
+		return f, err
+	}
+	if len(entries) > 0 {
+		f.last = entries[0]
+	}
+	var recorded []any
+	if f.last.Detail["master_key"] == keys.CurrentKeyID() {
+		recorded, _ = f.last.Detail["former"].([]any)
+	}
+	for _, id := range keys.FormerKeyIDs() {
+		rows := int64(0)
+		for _, table := range counts {
+			rows += table[id]
+		}
+		f.Rows += rows
+		if rows > 0 || slices.Contains(recorded, any(id)) {
+			f.Replaced = append(f.Replaced, id)
+		} else {
+			f.Accepted = append(f.Accepted, id)
+		}
+	}
+	return f, nil
+}
+
 // Actions of the audit trail: the first master key encrypts and rows under former ones are encrypted again; no row needs a
 // former one.
 const (
@@ -114,24 +168,33 @@ const (
 	actionKeyComplete = "master_key.complete"
 )
 
-// recordKeyChange adds an entry to the audit trail if its last one about master keys does not say yet that the present
-// first key encrypts, or that the former ones are not needed. rows are the rows under these. Two processes that start at
-// the same time may both add it.
-func recordKeyChange(ctx context.Context, trail *audit.Trail, keys *keyring.Keyring, rows int64) error {
-	entries, _, err := trail.List(ctx, audit.Query{Size: 1, Filter: audit.Filter{Action: "master_key"}})
-	if err != nil {
-		return err
-	}
-	last := audit.Entry{}
-	if len(entries) > 0 {
-		last = entries[0]
-	}
-	action, isSame := actionKeyChange, last.Detail["master_key"] == keys.CurrentKeyID()
+// record adds an entry to the audit trail if its last one about master keys does not say yet that the present first key
+// encrypts, or that the former ones are not needed. Two processes that start at the same time may both add it.
+func (f FormerKeys) record(ctx context.Context, trail *audit.Trail, keys *keyring.Keyring) error {
+	action, isSame := actionKeyChange, f.last.Detail["master_key"] == keys.CurrentKeyID()
 	switch {
-	case rows > 0 && isSame && last.Action == actionKeyChange, rows == 0 && (!isSame || last.Action == actionKeyComplete):
+	case f.Rows > 0 && isSame && f.last.Action == actionKeyChange, f.Rows == 0 && (!isSame || f.last.Action == actionKeyComplete):
 		return nil
-	case rows == 0:
+	case f.Rows == 0 && len(f.Replaced) == 0:
+		return nil
+	case f.Rows == 0:
 		action = actionKeyComplete
 	}
-	return trail.Record(ctx, audit.Entry{Actor: audit.System, Action: action, Detail: map[string]any{"master_key": keys.CurrentKeyID(), "former": keys.FormerKeyIDs()}})
+	return trail.Record(ctx, audit.Entry{Actor: audit.System, Action: action, Detail: map[string]any{"master_key": keys.CurrentKeyID(), "former": f.Replaced}})
+}
+
+// recordKeyChange records in the audit trail that the first master key has changed. A process calls it before anything in
+// it encrypts rows again, since the rows under the former key are what shows the change.
+func recordKeyChange(ctx context.Context, d *db.DB, keys *keyring.Keyring, trail *audit.Trail) error {
+	if len(keys.FormerKeyIDs()) == 0 {
+		return nil
+	}
+	former, err := ReadFormerKeys(ctx, d, keys, trail)
+	if err == nil {
+		err = former.record(ctx, trail, keys)
+	}
+	if err != nil {
+		return fmt.Errorf("record the change of the master key in the audit trail: %w", err)
+	}
+	return nil
 }

@@ -3,10 +3,12 @@ package server
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +19,7 @@ import (
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/keyring"
+	"stoa/tenancy/tenancytest"
 )
 
 // TestSealedColumns compares the columns that are counted with those of the schema.
@@ -69,7 +72,10 @@ func TestKeyUsage(t *testing.T) {
 		if line := firstLine(t, d, keys); !strings.Contains(line, "keep it in STOA_MASTER_KEY") || !strings.Contains(line, "rows=2") {
 			t.Errorf("with rows under the former key the log has %q", line)
 		}
-		execute(`UPDATE signing_key SET master = $1`, keys.CurrentKeyID())
+		execute(`UPDATE signing_key SET master = $1 WHERE master <> 'lost'`, keys.CurrentKeyID())
+		if err := audit.New(d, keys, nil).Reseal(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		if line := firstLine(t, d, keys); !strings.Contains(line, "may be removed from STOA_MASTER_KEY") {
 			t.Errorf("without rows under the former key the log has %q", line)
 		}
@@ -128,7 +134,14 @@ func TestMasterKeyAudit(t *testing.T) {
 		}
 		old, next := start(before).CurrentKeyID(), start(after).CurrentKeyID()
 		execute(`INSERT INTO signing_key (generation, id, seed, master, signs_from, created_at) VALUES (1, 'key', $1, $2, 0, 0)`, []byte{1}, old)
-		start(before, after)
+		step := func(what string, masters ...[]byte) {
+			t.Helper()
+			keys := tenancytest.NewKeyring(t, masters...)
+			if line := firstLine(t, d, keys); !strings.Contains(line, what) {
+				t.Errorf("the log has %q, want a line with %q", line, what)
+			}
+		}
+		step("put the new one first", before, after)
 		checkEntries()
 		changed := fmt.Sprintf(`stoa master_key.change {"former":[%q],"master_key":%q}`, old, next)
 		for range 2 {
@@ -139,12 +152,79 @@ func TestMasterKeyAudit(t *testing.T) {
 		if err := trail.Reseal(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		step("may be removed", after, before)
+		third := bytes.Repeat([]byte{3}, 32)
+		step("put the new one first", after, third)
 		done := fmt.Sprintf(`stoa master_key.complete {"former":[%q],"master_key":%q}`, old, next)
 		for range 2 {
 			start(after, before)
 			checkEntries(changed, done)
 		}
 	})
+}
+
+// TestMasterKeyAuditOfProcesses starts whole servers with the keys of each step: a starting server encrypts the signing
+// keys again before it serves, and the trail has the change all the same.
+func TestMasterKeyAuditOfProcesses(t *testing.T) {
+	encode := func(b byte) string { return base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{b}, 32)) }
+	folder := t.TempDir()
+	url, port, host := "sqlite://"+filepath.Join(folder, "stoa.db"), 0, "127.0.0.1"
+	start := func(masters ...byte) {
+		t.Helper()
+		var all []string
+		for _, b := range masters {
+			all = append(all, encode(b))
+		}
+		t.Setenv(AdminSecretName, strings.Repeat("x", 32))
+		t.Setenv(MasterKeyName, strings.Join(all, ","))
+		app, err := LoadDefaultApp("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := ResolveSettings(Flags{Database: &url, Port: &port, Host: &host}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := New(t.Context(), Options{Version: "v0", Settings: s, DefaultApp: app, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// What the loops of Serve do: they encrypt the rest again, and look at the former keys. The first line ends that.
+		if err := h.Apps.Trail.Reseal(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(masters) > 1 {
+			firstLine(t, h.Storage.DB, h.Storage.keyring)
+		}
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, masters := range [][]byte{{1}, {1, 2}, {2, 1, 3}, {3, 2}} {
+		start(masters...)
+	}
+	d, err := db.Open(t.Context(), url, db.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	keys := tenancytest.NewKeyring(t, bytes.Repeat([]byte{3}, 32))
+	entries, _, err := audit.New(d, keys, nil).List(t.Context(), audit.Query{Size: 10, Filter: audit.Filter{Action: "master_key"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := func(b byte) string { return tenancytest.NewKeyring(t, bytes.Repeat([]byte{b}, 32)).CurrentKeyID() }
+	var got []string
+	for _, e := range slices.Backward(entries) {
+		got = append(got, fmt.Sprint(e.Action, " ", e.Detail["master_key"], e.Detail["former"]))
+	}
+	want := []string{
+		fmt.Sprint("master_key.change ", id(2), []string{id(1)}), fmt.Sprint("master_key.complete ", id(2), []string{id(1)}),
+		fmt.Sprint("master_key.change ", id(3), []string{id(2)}), fmt.Sprint("master_key.complete ", id(3), []string{id(2)}),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the audit trail (-want +got):\n%s", diff)
+	}
 }
 
 // firstLine returns the first line that watchFormerKeys logs.

@@ -170,6 +170,9 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := recordKeyChange(ctx, storage.DB, storage.keyring, audit.New(storage.DB, storage.keyring, o.Log)); err != nil {
+		return nil, err
+	}
 	bus, err := openBus(o, storage.DB, t, &c)
 	if err != nil {
 		return nil, err

@@ -81,10 +81,10 @@ func (r *Recorder) RegisterGauges(s Sources) error {
 	d.newGauge("stoa_apps_loaded", "", "Apps that are held ready to be called.", observeInt(s.AppsLoaded))
 	// One query serves the gauges of the queue.
 	queue := newQueueStatsCache(guard, s.DB)
-	d.newGauge("stoa_queue_runs", "", "Runs of all processes: pending (those that wait for their session included), running, failed (dead letters), input_required.",
+	d.newGauge("stoa_queue_runs", "", "Runs of all processes: pending (those that wait for their session included), running, failed (dead letters), input_required, suspended (waiting, of suspended apps).",
 		queue.observeStates, "state")
 	d.newGauge("stoa_queue_app_runs", "", "Runs of all processes that are pending or running, by app.", queue.newAppsObserver(r.labels.apps), "state", "app")
-	d.newGauge("stoa_queue_oldest", "s", "Age of the run that has waited the longest, in all processes.", queue.observeOldest)
+	d.newGauge("stoa_queue_oldest", "s", "Age of the run that has waited the longest, in all processes, without those of suspended apps.", queue.observeOldest)
 	d.newGauge("stoa_notification_receivers", "", "Addresses for notifications of tasks, of all apps: open, and among them failing, whose last notification could not be delivered.",
 		newReceiversObserver(guard, receiver.NewQueue(s.DB)), "state")
 	d.newGauge("stoa_audit_flaws", "", "Places where the audit trail is not as it was written, of all that inspections have found: not 0 means that it was changed.", newFlawsObserver(guard, s.AuditFlaws))
@@ -283,7 +283,7 @@ func newReceiversObserver(guard *queryGuard, q *receiver.Queue) observeFunc {
 // empty queue.
 func (q *queueStatsCache) observeStates(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
 	if s, ok := q.loadStats(ctx); ok {
-		for state, n := range map[string]int64{"pending": s.Pending, "running": s.Running, "failed": s.Failed, "input_required": s.InputRequired} {
+		for state, n := range map[string]int64{"pending": s.Pending, "running": s.Running, "failed": s.Failed, "input_required": s.InputRequired, "suspended": s.Suspended} {
 			show(float64(n), withLabel("state", state))
 		}
 	}

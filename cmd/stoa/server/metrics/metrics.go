@@ -185,7 +185,7 @@ func newBackgroundInstruments(m *instruments) backgroundInstruments {
 func newRedisInstruments(m *instruments) redisInstruments {
 	return redisInstruments{
 		duration: m.newHistogram("stoa_redis_duration", "s", "Time of a command or a pipeline of Redis, by what it is used for: signals or limits.", secondsBuckets, "use"),
-		errors:   m.newCounter("stoa_redis_errors", "Commands and pipelines of Redis that failed, by what it is used for.", "use"),
+		errors:   m.newCounter("stoa_redis_errors", "Commands and pipelines of Redis that failed, and connections of the subscriptions that ended or could not be made, by what it is used for.", "use"),
 	}
 }
 
@@ -411,6 +411,11 @@ func (r *Recorder) NewRedisObserver(use string) func(ctx context.Context, took t
 			r.redis.errors.Add(ctx, 1, added...)
 		}
 	}
+}
+
+// RecordRedisFailure counts a connection to Redis that was lost, or an attempt to make one that failed.
+func (r *Recorder) RecordRedisFailure(use string) {
+	r.redis.errors.Add(context.Background(), 1, r.labels.sets.optionFor(labelSet{{"use", use}}))
 }
 
 // RecordAppLoad counts a build of an app's runtime, with the time of reading and building it.
