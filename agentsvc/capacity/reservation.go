@@ -157,7 +157,7 @@ var ErrTooManyBytes = errors.New("more bytes than allowed")
 // caller holds r.mu.
 func (r *MemoryReservation) raiseTotal(ctx context.Context, total int64) error {
 	if total > FreeBytes {
-		// No end of other work would make room for it.
+		// The end of other work would not give it that much memory.
 		if total*r.factor > r.pool.size/2 {
 			return newTooLargeError(total*r.factor, r.pool.size/2)
 		}

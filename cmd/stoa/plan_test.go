@@ -155,7 +155,7 @@ var dependencyRules = map[string][]string{
 	"go.opentelemetry.io/proto/otlp":         {"cmd/stoa(test)"},
 	"google.golang.org/genproto":             {"agentsvc/surface/a2agrpc"},
 	"google.golang.org/grpc":                 {"agentsvc/surface/a2agrpc", "agentsvc/vectorstore/remote", "agentsvc/vectorstore/remote/remotetest", "agentsvc/vectorstore/qdrant(test)", "cmd/stoa(test)", "cmd/stoa/faults(test)"},
-	"google.golang.org/protobuf":             {"agentsvc/surface/a2agrpc", "cmd/stoa(test)"},
+	"google.golang.org/protobuf":             {"agentsvc/surface/a2agrpc", "agentsvc/vectorstore/remote", "cmd/stoa(test)"},
 	"go.opentelemetry.io/otel/exporters":     {"cmd/stoa/server/metrics", "cmd/stoa/server/otlp"},
 	"go.uber.org/goleak":                     {"*(test)"},
 	"go.yaml.in/yaml/v3":                     {"agentsvc/config", "agentsvc/config/document", "cmd/stoa", "deploy/deploytest"},
