@@ -157,15 +157,15 @@ func (con *connector) dialServer() {
 		conn, err = nil, conn.exceededBound()
 	}
 	// Publish before dialDone is closed, so that the waiting calls see the outcome.
+	before := con.dialErr
 	con.conn, con.dialErr = conn, err
 	close(con.dialDone)
 	con.dialDone = nil
 	if err == nil {
 		// A server whose last session exceeded a bound is not trusted because it answers.
-		if !con.boundExceeded {
+		if !isBound(before) {
 			con.retryBackoff.Reset()
 		}
-		con.boundExceeded = false
 		con.options.Logger.Debug("connected to an MCP server", "tool", con.options.Name)
 		return
 	}
@@ -289,7 +289,7 @@ func (con *connector) recordBound(c *connection) {
 	}
 	c.boundRecorded = true
 	wait := con.retryBackoff.NextBackOff()
-	con.dialErr, con.nextDial, con.boundExceeded = bound, time.Now().Add(wait), true
+	con.dialErr, con.nextDial = bound, time.Now().Add(wait)
 	con.options.Logger.Warn("a session with an MCP server was ended", "tool", con.options.Name, "reason", bound.reason, "retry_in", wait.Round(time.Millisecond))
 }
 

@@ -33,10 +33,8 @@ type connector struct {
 	// dialErr is the error of the last attempt.
 	dialErr error
 	// nextDial is the earliest time of the next attempt.
-	nextDial time.Time
-	// boundExceeded reports that the last session was ended because the server exceeded a bound.
-	boundExceeded bool
-	retryBackoff  *backoff.ExponentialBackOff
+	nextDial     time.Time
+	retryBackoff *backoff.ExponentialBackOff
 
 	// listMu serialises refreshList, so that concurrent turns cause one request. It is locked before mu.
 	listMu sync.Mutex

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -32,6 +33,11 @@ var (
 	errTooMuchUnsolicited = &unavailableError{reason: fmt.Sprintf("it sent too much that answers no call: at most %d MiB at once and %d KiB a second are read", unsolicitedBytesBurst>>20, unsolicitedBytesRate>>10)}
 	errReplyTimeout       = &unavailableError{reason: fmt.Sprintf("it did not accept a reply or a notification within %v", replyTimeout)}
 )
+
+// isBound reports whether err is one of these reasons.
+func isBound(err error) bool {
+	return errors.Is(err, errTooManyUnsolicited) || errors.Is(err, errTooMuchUnsolicited) || errors.Is(err, errReplyTimeout)
+}
 
 // tokenBucket holds what may still be used at once; it fills again with time. The zero value is full.
 type tokenBucket struct {
