@@ -88,7 +88,7 @@ func (u *unsolicited) add(messages, bytes int) error {
 }
 
 // boundedTransport bounds what is read from a connection of its Transport. It is for the transports over one stream:
-// the library gives the connection of [mcp.StreamableClientTransport] the state of the session by a method that is not
+// the library gives the connection of the StreamableClientTransport of the SDK the state of the session by a method that is not
 // exported, which a wrapper would hide. serverTransport bounds that one, as bytes of event streams.
 type boundedTransport struct {
 	mcp.Transport
@@ -112,7 +112,7 @@ type boundedConnection struct {
 	transport *boundedTransport
 }
 
-// Read implements [mcp.Connection]. Beyond the bounds it returns an error, which ends the session.
+// Read implements the Connection of the SDK. Beyond the bounds it returns an error, which ends the session.
 func (c *boundedConnection) Read(ctx context.Context) (jsonrpc.Message, error) {
 	msg, err := c.Connection.Read(ctx)
 	if err != nil {
@@ -134,7 +134,7 @@ func (c *boundedConnection) Read(ctx context.Context) (jsonrpc.Message, error) {
 	return msg, nil
 }
 
-// Write implements [mcp.Connection]. A call may be answered once; a reply has replyTimeout.
+// Write implements the Connection of the SDK. A call may be answered once; a reply has replyTimeout.
 func (c *boundedConnection) Write(ctx context.Context, msg jsonrpc.Message) error {
 	u := c.transport.unsolicited
 	switch m := msg.(type) {
