@@ -51,6 +51,7 @@ const (
 	needsServe    = "starts a server: one is running"
 	needsVendor   = "needs a vendor's key and network"
 	needsTerminal = "asks at a terminal"
+	needsPackage  = "needs the Debian package to be installed, as TestPackages does"
 )
 
 // acmeApp creates the app acme of the pages, and a token.
@@ -118,6 +119,9 @@ STOA=$STOA_SERVER TOKEN=$(stoa app token acme --sub dev --role developer)
 	"docs/limits.md": {prepare: acmeApp},
 	"docs/operations.md": {skipped: map[string]string{
 		"export STOA_ADMIN_SECRET": "sets another secret than the server's", "stoa serve": needsPostgres, "stoa migrate": needsPostgres, "pg_": needsPostgres,
+	}},
+	"docs/operations/install.md": {skipped: map[string]string{
+		"apt ": needsPackage, "systemctl ": needsPackage, "export STOA_ADMIN_SECRET_FILE": needsPackage, "stoa health": needsPackage, "stoa app create": needsPackage,
 	}},
 	"docs/security.md": {skipped: map[string]string{"stoa serve": needsPostgres}},
 	"docs/self-service.md": {

@@ -75,8 +75,7 @@ func (x *Index) DropGenerations(ctx context.Context, store string, limit int) (m
 	return more, err
 }
 
-// DropStore deletes a store that has left the configuration. Its first call makes the store invisible; each call deletes about
-// limit rows. It is called until done. With removals left (see [Index.ListRemovals]) it is not done until they are confirmed.
+// DropStore makes a store invisible that has left the configuration, and begins to delete it, see [Index.ContinueDrop].
 func (x *Index) DropStore(ctx context.Context, store string, limit int) (done bool, err error) {
 	// In its own transaction: from now on no search finds a document of the store, and none is added.
 	var b db.Batch
@@ -88,14 +87,26 @@ func (x *Index) DropStore(ctx context.Context, store string, limit int) (done bo
 	if err := x.h.Do(ctx, &b); err != nil {
 		return false, fmt.Errorf("hide a document store that has left the configuration: %w", err)
 	}
+	return x.ContinueDrop(ctx, store, limit)
+}
+
+// ContinueDrop deletes about limit rows of a store that DropStore has made invisible. It is called until done. With removals
+// left (see [Index.ListRemovals]) it is not done until they are confirmed. A store that is visible was made again meanwhile,
+// by the holder of a newer lease: nothing of it is deleted.
+func (x *Index) ContinueDrop(ctx context.Context, store string, limit int) (done bool, err error) {
 	err = x.runTx(ctx, "delete a document store that has left the configuration", func(t *tx) error {
 		done = false
 		// An upload that has read the store's row before is complete, and its document is among those that are left.
 		if err := t.lockTenant(ctx); err != nil {
 			return err
 		}
+		visible := false
+		err := t.Query(ctx, func(db.Row) error { visible = true; return nil }, `SELECT 1 FROM document_store WHERE tenant = $1 AND store = $2 AND state = ''`, t.tenant, store)
+		if done = visible; err != nil || visible {
+			return err
+		}
 		var all []liveDocument
-		err := t.Query(ctx, func(r db.Row) error {
+		err = t.Query(ctx, func(r db.Row) error {
 			var l liveDocument
 			err := r.Scan(&l.document, &l.chunks)
 			all = append(all, l)

@@ -94,10 +94,14 @@ func (x *Indexer) syncApp(ctx context.Context, id db.ID, known int64) (int64, er
 	}
 	rows := corpus.New(x.options.DB, id, corpus.Limits{})
 	if !c.IsKept {
-		if err := ApplyConfiguration(ctx, rows, c.Specs); err != nil {
+		err := ApplyConfiguration(ctx, rows, c.Specs)
+		x.wakeUp()
+		if errors.Is(err, ErrBeingDeleted) {
+			return known, nil // tried again after syncInterval
+		}
+		if err != nil {
 			return known, err
 		}
-		x.wakeUp()
 	}
 	if id == tenancy.DefaultID {
 		return c.Generation, nil
@@ -107,16 +111,21 @@ func (x *Indexer) syncApp(ctx context.Context, id db.ID, known int64) (int64, er
 
 // ApplyConfiguration adapts the rows of an app's document stores to its current configuration, which has the stores of
 // specs: new and changed ones get a pass, those that have left become invisible and get passes that delete them. The caller
-// must know that no newer configuration is in force, because a store that is missing in specs is deleted.
+// must know that no newer configuration is in force, because a store that is missing in specs is deleted. The error is
+// [ErrBeingDeleted] if all that is left to do are stores whose names are still being deleted: the pass that deletes one makes
+// it again only if it knows this configuration.
 func ApplyConfiguration(ctx context.Context, rows *corpus.Store, specs []corpus.StoreSpec) error {
 	configured := map[string]bool{}
+	isWaiting := false
 	var errs []error
 	for _, spec := range specs {
 		configured[spec.Name] = true
-		// A store whose name is still being deleted is made again by the pass that deletes it.
-		if _, err := rows.Index.EnsureStore(ctx, spec); err != nil && !errors.Is(err, agentsvc.CodeState) {
-			errs = append(errs, err)
+		_, err := rows.Index.EnsureStore(ctx, spec)
+		if errors.Is(err, agentsvc.CodeState) {
+			isWaiting = true
+			continue
 		}
+		errs = append(errs, err)
 	}
 	present, err := rows.Documents.ListStores(ctx)
 	if err != nil {
@@ -132,5 +141,11 @@ func ApplyConfiguration(ctx context.Context, rows *corpus.Store, specs []corpus.
 		}
 		errs = append(errs, rows.Index.RequestPass(ctx, s.Name))
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil || !isWaiting {
+		return err
+	}
+	return ErrBeingDeleted
 }
+
+// ErrBeingDeleted reports that a store cannot be made yet.
+var ErrBeingDeleted = errors.New("a document store cannot be made before an earlier one of its name is deleted")

@@ -137,7 +137,7 @@ func (f *fixture) setStore(app db.ID, s *indexing.Store) {
 	f.mu.Lock()
 	f.stores[app] = stores
 	f.mu.Unlock()
-	if err := indexing.ApplyConfiguration(context.Background(), f.rows(app), specs); err != nil {
+	if err := indexing.ApplyConfiguration(context.Background(), f.rows(app), specs); err != nil && !errors.Is(err, indexing.ErrBeingDeleted) {
 		f.Fatal(err)
 	}
 	f.bus.Publish(tenancy.TopicApp, string(app))

@@ -18,6 +18,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/document"
+	"stoa/agentsvc/document/corpus"
 	"stoa/agentsvc/document/indexing"
 	"stoa/agentsvc/document/source"
 	"stoa/agentsvc/embedder"
@@ -386,10 +387,17 @@ func TestDroppedStore(t *testing.T) {
 		if s := f.status(acme); s.Documents > 0 {
 			f.Errorf("the store is still there: %+v", s)
 		}
-		f.setStore(acme, f.withVectors(newStore(3), &scriptedEmbedder{model: "m"}, true))
+		again := f.withVectors(newStore(3), &scriptedEmbedder{model: "m"}, true)
+		f.setStore(acme, again)
 		isDown.Store(false)
-		f.waitFor("the store is made again, empty", func() bool { return f.status(acme).Name == manual && f.count(`SELECT COUNT(*) FROM document`) == 0 })
-		f.put(acme, "new", "text")
+		f.waitFor("the store is made again, empty, and takes documents", func() bool {
+			f.setStore(acme, again) // as the indexer does while ErrBeingDeleted is returned
+			if f.status(acme).Name != manual || f.count(`SELECT COUNT(*) FROM document`) > 0 {
+				return false
+			}
+			_, _, err := f.rows(acme).Documents.Put(context.Background(), manual, corpus.Upload{ID: "new", MediaType: "text/plain", Body: []byte("text")})
+			return err == nil
+		})
 		f.waitIndexed(acme, 1)
 		f.makeRemovalsDue(acme)
 		f.checkChunks(acme)

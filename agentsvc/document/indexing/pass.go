@@ -371,7 +371,7 @@ func (r *passRun) dropStore(ctx context.Context) error {
 		return err
 	}
 	for {
-		done, err := r.app.Rows.Index.DropStore(ctx, r.pass.Store, dropLimit)
+		done, err := r.app.Rows.Index.ContinueDrop(ctx, r.pass.Store, dropLimit)
 		if err != nil {
 			return err
 		}
