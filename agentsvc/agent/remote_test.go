@@ -95,13 +95,13 @@ func (f *fakeExecutor) Execute(_ context.Context, ec *a2asrv.ExecutorContext) it
 			}
 			_ = ok && say(a2a.TaskStateCompleted, "")
 		case "text", "files": // an artifact of 6 MB
-			piece := a2a.NewTextPart(strings.Repeat("a", 100<<10))
+			piece := a2a.NewTextPart(strings.Repeat("a", 512<<10))
 			if text == "files" {
-				piece = a2a.NewRawPart(bytes.Repeat([]byte("a"), 100<<10))
+				piece = a2a.NewRawPart(bytes.Repeat([]byte("a"), 512<<10))
 			}
 			art := a2a.NewArtifactEvent(ec, piece)
 			ok := yield(art, nil)
-			for i := 0; ok && i < 60; i++ {
+			for i := 0; ok && i < 11; i++ { // few and large: the other server encodes the whole artifact each time
 				more := a2a.NewArtifactUpdateEvent(ec, art.Artifact.ID, piece)
 				more.Append = true
 				ok = yield(more, nil)
@@ -429,13 +429,12 @@ func testTooSlow(t *testing.T, w a2aBinding) {
 // TestRemoteBounds calls an agent whose answer is longer than one may be: the turn fails, and the remote task is cancelled.
 func TestRemoteBounds(t *testing.T) {
 	t.Parallel()
-	for _, w := range a2aBindings {
+	for _, w := range a2aBindings[:2] { // counted after decoding, alike for all; the other side takes long under the race detector
 		for message, want := range map[string]string{
 			"text":  "the remote agent far sent more than 1 MiB of text, which one answer may have",
 			"files": "the remote agent far sent more than 4 MiB of text, files and events, which one answer may have",
 		} {
 			t.Run(w.name+"/"+message, func(t *testing.T) {
-				t.Parallel()
 				f, url := startServer(t, w)
 				var err error
 				size := int64(0)
