@@ -115,7 +115,7 @@ func (s *Subscription) ReadFacts(timeout time.Duration, apply func(ev agentsvc.E
 			err = s.options.Memory.ReserveBytes(s.ctx, ev.ByteSize())
 		}
 		if err != nil {
-			if errors.Is(err, capacity.ErrFull) {
+			if errors.Is(err, capacity.ErrFull) || errors.Is(err, agentsvc.CodeTooLarge) {
 				return nil // the task continues and can be read later
 			}
 			if cause := context.Cause(s.ctx); errors.Is(cause, errWaitTimeout) || errors.Is(cause, ErrStreamsEnding) {
