@@ -49,18 +49,18 @@ web: ## build the console from web/ into web/dist (needs npm); its types follow 
 .PHONY: test
 test: build ## run every test with the race detector, with a private PostgreSQL, Redis, MariaDB, MCP servers, OpenID provider, browser, official clients and a generated one, and Chroma
 	@.ci/needs gcc=gcc,libc6-dev bwrap=bubblewrap
-	@.ci/needs haproxy=haproxy nginx=nginx-light caddy=caddy || echo "ATTENTION: the rolling restarts behind some balancers are skipped" >&2
-	@.ci/needs lintian=lintian podman=podman buildah=buildah runc=runc systemd-analyze=systemd || echo "ATTENTION: some of the package, the image and the unit is not tested" >&2
-	@.ci/needs prometheus=prometheus || echo "ATTENTION: the metrics are not held against a real Prometheus" >&2
-	@.ci/needs promtool=prometheus amtool=prometheus-alertmanager || echo "ATTENTION: alerts and their routes are not tested" >&2
+	@.ci/needs haproxy=haproxy nginx=nginx-light caddy=caddy || .ci/missing "the rolling restarts behind some balancers are skipped"
+	@.ci/needs lintian=lintian podman=podman buildah=buildah runc=runc systemd-analyze=systemd || .ci/missing "some of the package, the image and the unit is not tested"
+	@.ci/needs prometheus=prometheus || .ci/missing "the metrics are not held against a real Prometheus"
+	@.ci/needs promtool=prometheus amtool=prometheus-alertmanager || .ci/missing "alerts and their routes are not tested"
 	@$(if $(filter ./...,$(PKG)),$(AS_BUILT) .ci/in deploy/charttest go test ./...)
-	@servers=$$(.ci/mcp-servers) || echo "ATTENTION: the tests against the reference MCP servers are skipped" >&2; \
-	provider=$$(.ci/oidc-provider) || echo "ATTENTION: the test against a real OpenID provider is skipped" >&2; \
-	client=$$(.ci/a2a-sdk) || echo "ATTENTION: the test with the official A2A client for JavaScript is skipped" >&2; \
-	browser=$$(.ci/browser) || echo "ATTENTION: the test with pages in a real browser is skipped" >&2; \
-	sdks=$$(.ci/client-sdks) || echo "ATTENTION: the tests with the official clients of OpenAI and MCP for JavaScript are skipped" >&2; \
-	api=$$(.ci/api-client) || echo "ATTENTION: the test with a client generated from the OpenAPI document is skipped" >&2; \
-	chroma=$$(.ci/vector-stores) || echo "ATTENTION: the test of the vector store against a real Chroma is skipped" >&2; \
+	@servers=$$(.ci/mcp-servers) || .ci/missing "the tests against the reference MCP servers are skipped"; \
+	provider=$$(.ci/oidc-provider) || .ci/missing "the test against a real OpenID provider is skipped"; \
+	client=$$(.ci/a2a-sdk) || .ci/missing "the test with the official A2A client for JavaScript is skipped"; \
+	browser=$$(.ci/browser) || .ci/missing "the test with pages in a real browser is skipped"; \
+	sdks=$$(.ci/client-sdks) || .ci/missing "the tests with the official clients of OpenAI and MCP for JavaScript are skipped"; \
+	api=$$(.ci/api-client) || .ci/missing "the test with a client generated from the OpenAPI document is skipped"; \
+	chroma=$$(.ci/vector-stores) || .ci/missing "the test of the vector store against a real Chroma is skipped"; \
 	CGO_ENABLED=1 .ci/progress go list -v -export -deps -test $(RACE) $(PKG) >/dev/null; \
 	STOA_TEST_MCP_SERVERS=$$servers STOA_TEST_OIDC_PROVIDER=$$provider STOA_TEST_A2A_SDK=$$client STOA_TEST_BROWSER=$$browser STOA_TEST_CLIENT_SDKS=$$sdks STOA_TEST_API_CLIENT=$$api STOA_TEST_CHROMA=$$chroma .ci/with-services .ci/mariadb env CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 go test $(TESTFLAGS) $(RACE) -timeout 75m $(ARGS) $(PKG)
 
@@ -68,7 +68,7 @@ test: build ## run every test with the race detector, with a private PostgreSQL,
 faults: ## run the tests that break things on purpose (build tag faults)
 	@packages=$$(grep -rlE --include='*_test.go' '^//go:build .*\bfaults\b' . | xargs -r -n1 dirname | sort -u); \
 	if [[ -z $$packages ]]; then echo "no test carries the build tag faults: nothing was broken, nothing is proved" >&2; exit 1; fi; \
-	.ci/needs haproxy=haproxy nginx=nginx-light caddy=caddy || echo "ATTENTION: the rolling restarts behind some balancers are skipped" >&2; \
+	.ci/needs haproxy=haproxy nginx=nginx-light caddy=caddy || .ci/missing "the rolling restarts behind some balancers are skipped"; \
 	.ci/with-services go test -tags faults -count 1 -timeout 60m -v $(ARGS) $$packages | grep --line-buffered -vE '^=== (RUN|PAUSE|CONT|NAME)'
 
 .PHONY: weaviate
