@@ -112,8 +112,8 @@ func describeProcess(p *os.Process) string {
 // Moments at which a program's first process, or its server, is killed: each killStep later than the one before. Together they
 // are longer than a program takes to start.
 const (
-	killMoments = 120
-	killStep    = 250 * time.Microsecond
+	killMoments = 40
+	killStep    = 750 * time.Microsecond
 )
 
 // TestKilledWhileStarting kills the first process of a program at many moments of its start, as the kernel does when
