@@ -118,7 +118,7 @@ func (con *connector) callTool(ctx context.Context, r *remoteTool, in tool.Call)
 // listed its tools.
 func (con *connector) checkOffered(ctx context.Context, c *connection, r *remoteTool) error {
 	if c.toolsChanged.Load() {
-		if _, err := con.refreshList(ctx, c); err != nil {
+		if err := con.refreshList(ctx, c); err != nil {
 			return con.wrapUnavailable(ctx, err)
 		}
 	}

@@ -144,7 +144,7 @@ func (con *connector) dialServer() {
 	// A connection counts only when the tools are listed: a server that cannot list them is not usable.
 	conn, err := con.openConnection()
 	if err == nil {
-		if _, err = con.refreshList(con.ctx, conn); err != nil {
+		if err = con.refreshList(con.ctx, conn); err != nil {
 			err = &unavailableError{reason: "it returned no list of tools: " + describeReason(err), cause: err}
 			conn.close()
 			conn = nil

@@ -63,23 +63,28 @@ func (s *Server) newConnector(headers map[string]string) *connector {
 // listTools returns the server's tools as seen by this connector. If a list is known, it waits for the server no longer
 // than knownToolsTimeout and returns the known list after a failure: a server that is down must not stop every turn.
 func (con *connector) listTools(ctx context.Context) ([]tool.Tool, error) {
-	con.mu.Lock()
-	known := con.currentList
-	con.mu.Unlock()
 	limitedCtx := ctx
-	if known != nil {
+	if con.knownList() != nil {
 		var cancel context.CancelFunc
 		limitedCtx, cancel = context.WithTimeout(ctx, knownToolsTimeout)
 		defer cancel()
 	}
 	c, err := con.ensureConnection(limitedCtx)
 	if err == nil {
-		known, err = con.refreshList(limitedCtx, c)
+		err = con.refreshList(limitedCtx, c)
 	}
-	if known != nil {
+	// An attempt to connect that failed may have listed the tools: a bound can end its session after that.
+	if known := con.knownList(); known != nil {
 		return known.tools, nil
 	}
 	return nil, err
+}
+
+// knownList returns the last list of this connector, nil if there is none.
+func (con *connector) knownList() *toolList {
+	con.mu.Lock()
+	defer con.mu.Unlock()
+	return con.currentList
 }
 
 // errTooManyCallers reports that maxCallerConnectors callers have calls in progress.

@@ -32,19 +32,16 @@ type toolList struct {
 	hasBlocked bool
 }
 
-// refreshList returns the list of tools. It asks the server if there is no list of this connection, the server notified
-// a change, the list is older than maxListAge, or a tool is blocked. On an error it returns the list before, if any,
-// and the error.
-func (con *connector) refreshList(ctx context.Context, c *connection) (*toolList, error) {
+// refreshList brings the known list of tools up to date. It asks the server if there is no list of this connection, the
+// server notified a change, the list is older than maxListAge, or a tool is blocked. On an error the known list stays.
+func (con *connector) refreshList(ctx context.Context, c *connection) error {
 	con.listMu.Lock()
 	defer con.listMu.Unlock()
-	con.mu.Lock()
-	known := con.currentList
-	con.mu.Unlock()
+	known := con.knownList()
 	// Cleared before the request: a notification that arrives during it must cause another one.
 	changed := c.toolsChanged.Swap(false)
 	if known != nil && known.conn == c && !changed && !known.hasBlocked && time.Since(known.loadedAt) < maxListAge {
-		return known, nil
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, con.options.ConnectTimeout)
 	defer cancel()
@@ -62,12 +59,12 @@ func (con *connector) refreshList(ctx context.Context, c *connection) (*toolList
 		if bound := c.exceededBound(); bound != nil {
 			err = bound
 		}
-		return known, err
+		return err
 	}
 	con.mu.Lock()
 	con.currentList = fresh
 	con.mu.Unlock()
-	return fresh, nil
+	return nil
 }
 
 // loadList lists the tools and checks them against the pins. Unchanged tools, of any connector, remain the same values
