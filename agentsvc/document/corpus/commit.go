@@ -42,7 +42,7 @@ type Commit struct {
 }
 
 // ChunkID returns the id of a chunk: a UUID version 5 (RFC 9562) of its place in the corpus.
-func (x *Index) ChunkID(store, document string, generation, revision int64, ordinal int) string {
+func (x rows) ChunkID(store, document string, generation, revision int64, ordinal int) string {
 	name := fmt.Sprintf("%q %q %q %d %d %d", x.tenant, store, document, generation, revision, ordinal)
 	return uuid.NewSHA1(chunkNamespace, []byte(name)).String()
 }

@@ -15,66 +15,72 @@ const (
 	maxShingles = 1000
 )
 
-// fingerprint is what near-duplicates have in common.
-type fingerprint map[uint64]struct{}
+// collapser removes the chunks whose text nearly equals that of a better one. Chunks of one document that overlap are none: they are joined
+// later. Near-duplicates have shingles in common, so that a chunk is compared with those only that have one of its shingles, which
+// few have.
+type collapser struct {
+	seed maphash.Seed
+	kept []candidate
+	size []int            // the number of shingles of each of kept
+	with map[uint64][]int // indexes in kept by shingle
+	// Of the chunk that is being compared.
+	shingles map[uint64]struct{}
+	common   map[int]int // the number of shingles that it has in common with some of kept
+	hashes   []uint64    // of its words
+}
 
-// newFingerprint returns the hashes of the shingles of a text; of a short text its words as one shingle.
-func newFingerprint(seed maphash.Seed, text string) fingerprint {
-	all := words.List(text)
-	f := fingerprint{}
-	for i := range max(1, len(all)-shingleWords+1) {
-		var h maphash.Hash
-		h.SetSeed(seed)
-		for _, w := range all[i:min(i+shingleWords, len(all))] {
-			_, _ = h.WriteString(w)
-			_ = h.WriteByte(0)
+func newCollapser() *collapser {
+	return &collapser{seed: maphash.MakeSeed(), with: map[uint64][]int{}, shingles: map[uint64]struct{}{}, common: map[int]int{}}
+}
+
+// add appends a chunk to kept, unless it is a near-duplicate of one of them.
+func (x *collapser) add(c candidate) {
+	clear(x.common)
+	x.readShingles(c.Text)
+	for h := range x.shingles {
+		for _, k := range x.with[h] {
+			x.common[k]++
 		}
-		f[h.Sum64()] = struct{}{}
-		if len(f) == maxShingles {
+	}
+	for k, common := range x.common {
+		other := x.kept[k]
+		isOverlap := other.Document == c.Document && c.Start < other.End && other.Start < c.End
+		if !isOverlap && float64(common) >= duplicateOverlap*float64(len(x.shingles)+x.size[k]-common) {
+			return
+		}
+	}
+	for h := range x.shingles {
+		x.with[h] = append(x.with[h], len(x.kept))
+	}
+	x.kept, x.size = append(x.kept, c), append(x.size, len(x.shingles))
+}
+
+// readShingles reads the hashes of the shingles of a text; of a short text its words as one shingle.
+func (x *collapser) readShingles(text string) {
+	x.hashes = x.hashes[:0]
+	for _, w := range words.List(text) {
+		x.hashes = append(x.hashes, maphash.String(x.seed, w))
+	}
+	clear(x.shingles)
+	for i := range max(1, len(x.hashes)-shingleWords+1) {
+		x.shingles[maphash.Comparable(x.seed, shingleOf(x.hashes[i:]))] = struct{}{}
+		if len(x.shingles) == maxShingles {
 			break
 		}
 	}
-	return f
 }
 
-// resembles reports whether the texts of two fingerprints are near-duplicates.
-func (f fingerprint) resembles(other fingerprint) bool {
-	small, large := f, other
-	if len(small) > len(large) {
-		small, large = large, small
-	}
-	// The overlap is at most the ratio of the sizes.
-	if float64(len(small)) < duplicateOverlap*float64(len(large)) {
-		return false
-	}
-	common := 0
-	for h := range small {
-		if _, ok := large[h]; ok {
-			common++
-		}
-	}
-	return float64(common) >= duplicateOverlap*float64(len(f)+len(other)-common)
+// shingleOf returns the first words of a sequence, fewer at its end.
+func shingleOf(hashes []uint64) (s [shingleWords]uint64) {
+	copy(s[:], hashes)
+	return s
 }
 
-// collapseDuplicates removes the chunks whose text nearly equals that of a better one. Chunks of one document that
-// overlap are none: they are joined later.
+// collapseDuplicates returns the chunks that are no near-duplicate of a better one.
 func collapseDuplicates(ranked []candidate) []candidate {
-	seed := maphash.MakeSeed()
-	var kept []candidate
-	var prints []fingerprint
+	x := newCollapser()
 	for _, c := range ranked {
-		f := newFingerprint(seed, c.Text)
-		isDuplicate := false
-		for i, k := range kept {
-			isOverlap := k.Document == c.Document && c.Start < k.End && k.Start < c.End
-			if !isOverlap && f.resembles(prints[i]) {
-				isDuplicate = true
-				break
-			}
-		}
-		if !isDuplicate {
-			kept, prints = append(kept, c), append(prints, f)
-		}
+		x.add(c)
 	}
-	return kept
+	return x.kept
 }
