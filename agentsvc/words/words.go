@@ -81,7 +81,8 @@ func isSeparator(r rune) bool {
 
 // isUnspacedScript reports whether r belongs to a script without spaces between words.
 func isUnspacedScript(r rune) bool {
-	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana)
+	// All of them are above the scripts of most texts.
+	return r >= 0x2E80 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana)
 }
 
 // addPairs adds each pair of adjacent characters, or the character if there is only one.

@@ -30,7 +30,7 @@ func (s *Search) addScopeQuery(b *db.Batch, scope Scope) *scopeRows {
 		x.all = append(x.all, l)
 		x.chunks, x.words = x.chunks+chunks, x.words+words
 		return nil
-	}, `SELECT l.document, l.generation, l.revision, l.chunks, l.word_count FROM `+s.scopeSQL(), s.scopeArgs(scope)...)
+	}, `SELECT l.document, l.generation, l.revision, l.chunks, l.word_count FROM `+s.scopeSQL(scope), s.scopeArgs(scope)...)
 	return x
 }
 
@@ -61,7 +61,8 @@ func (s *Search) chunksSQL(scope Scope) (condition string, args []any, next int)
 	if len(scope.Filter) == 0 {
 		return all, []any{s.tenant, scope.Store}, 3
 	}
-	return all + ` AND c.document IN (SELECT l.document FROM ` + s.scopeSQL() + `)`, s.scopeArgs(scope), 8
+	args = s.scopeArgs(scope)
+	return all + ` AND c.document IN (SELECT l.document FROM ` + s.scopeSQL(scope) + `)`, args, len(args) + 1
 }
 
 // withIDs sets the ids of the chunks that were found. They follow from what the rows say, so that no row of a chunk that was not found is

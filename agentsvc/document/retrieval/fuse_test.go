@@ -98,7 +98,11 @@ func TestCollapse(t *testing.T) {
 		{"no words", []candidate{newTestChunk("a", 0, 0, "---", 1), newTestChunk("b", 0, 0, "***", .9)}, []string{"a/0"}},
 	} {
 		var got []string
-		for _, x := range collapseDuplicates(c.in) {
+		collapsed := newCollapser()
+		for _, one := range c.in {
+			collapsed.add(one)
+		}
+		for _, x := range collapsed.kept {
 			got = append(got, x.ID)
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
