@@ -127,10 +127,10 @@ func (s *Search) LoadPassages(ctx context.Context, scope Scope, ids []string) ([
 		found[f.ID] = f
 		return err
 	}, passageColumns+` FROM (WITH found AS MATERIALIZED (SELECT tenant, store, document, generation, revision, id, ordinal, start_at, end_at, page, heading, sheet,
-				line, text FROM chunk WHERE tenant = $1 AND `+s.inList("id", fmt.Sprintf("$%d", len(args)))+`) SELECT * FROM found) c
-			JOIN document_live l ON l.tenant = c.tenant AND l.store = c.store AND l.document = c.document AND l.generation = c.generation AND l.revision = c.revision
-			JOIN document d ON d.tenant = c.tenant AND d.store = c.store AND d.id = c.document
-		WHERE c.store = $2 AND c.generation = `+generationSQL+` AND `+s.documentSQL(scope), args...)
+				line, text FROM chunk WHERE tenant = $1 AND `+s.inList("id", fmt.Sprintf("$%d", len(args)))+`),
+			live AS MATERIALIZED (SELECT * FROM found f WHERE f.store = $2 AND f.generation = `+generationSQL+` AND f.revision = (SELECT l.revision
+				FROM document_live l WHERE l.tenant = f.tenant AND l.store = f.store AND l.document = f.document AND l.generation = f.generation))
+			SELECT * FROM live) c `+s.joinDocument()+` WHERE `+s.documentSQL(scope), args...)
 	if err != nil {
 		return nil, err
 	}
@@ -142,6 +142,16 @@ func (s *Search) LoadPassages(ctx context.Context, scope Scope, ids []string) ([
 		}
 	}
 	return out, nil
+}
+
+// joinDocument joins chunks c with their documents d. OFFSET keeps PostgreSQL from joining otherwise than by the whole key: without
+// statistics of the tables it compares each chunk with every document of the store.
+func (s *Search) joinDocument() string {
+	const key = `d.tenant = c.tenant AND d.store = c.store AND d.id = c.document`
+	if s.h.Engine() == db.Postgres {
+		return `CROSS JOIN LATERAL (SELECT * FROM document d WHERE ` + key + ` OFFSET 0) d`
+	}
+	return `JOIN document d ON ` + key
 }
 
 // Span is a range of ordinals of a document, both inclusive.
