@@ -1,9 +1,12 @@
 package retrieval
 
 import (
-	"hash/maphash"
 	"math"
+	"math/bits"
+	"math/rand/v2"
 	"slices"
+	"unicode"
+	"unicode/utf8"
 
 	"stoa/agentsvc/words"
 )
@@ -24,14 +27,14 @@ const (
 // first n - ceil(duplicateOverlap * n) + 1 of n shingles in any one order share one (prefix filtering; Chaudhuri, Ganti and Kaushik,
 // ICDE 2006).
 type collapser struct {
-	seed     maphash.Seed
+	seed     uint64 // is random, so that no text can be made to resemble another
 	kept     []candidate
 	shingles [][]uint64       // of each of kept, ascending
 	least    map[uint64][]int // indexes in kept by their least shingles
 }
 
 func newCollapser() *collapser {
-	return &collapser{seed: maphash.MakeSeed(), least: map[uint64][]int{}}
+	return &collapser{seed: rand.Uint64(), least: map[uint64][]int{}}
 }
 
 // add appends a chunk to kept, unless it is a near-duplicate of one of them.
@@ -54,20 +57,56 @@ func (x *collapser) add(c candidate) {
 }
 
 // newShingles returns the hashes of the shingles of a text, ascending; of a short text its words as one shingle.
-func newShingles(seed maphash.Seed, text string) []uint64 {
-	all := words.List(text)
-	hashes := make([]uint64, len(all), len(all)+shingleWords)
-	for i, w := range all {
-		hashes[i] = maphash.String(seed, w)
-	}
-	n := min(max(1, len(all)-shingleWords+1), maxShingles)
+func newShingles(seed uint64, text string) []uint64 {
+	hashes := hashWords(seed, text)
+	n := min(max(1, len(hashes)-shingleWords+1), maxShingles)
 	hashes = append(hashes, make([]uint64, shingleWords)...) // a short text has fewer words
 	for i := range n {
-		s := [shingleWords]uint64(hashes[i:])
-		hashes[i] = maphash.Comparable(seed, s)
+		h := seed
+		for _, word := range hashes[i : i+shingleWords] {
+			h = bits.RotateLeft64(h, 31) ^ word*mixPrime
+			h *= mixPrime
+		}
+		hashes[i] = h
 	}
 	slices.Sort(hashes[:n])
 	return slices.Compact(hashes[:n])
+}
+
+// mixPrime spreads the bits of hashes (the constant of xxHash64).
+const mixPrime = 0x9E3779B185EBCA87
+
+// hashWords returns the hashes of the words of a text: sequences of letters, digits and marks in lower case, of scripts without spaces each
+// character. [words.List] would take most of the time of a search of a small store.
+func hashWords(seed uint64, text string) []uint64 {
+	hashes := make([]uint64, 0, len(text)/5+2*shingleWords)
+	h := seed
+	end := func() {
+		if h != seed {
+			hashes = append(hashes, h)
+		}
+		h = seed
+	}
+	for _, r := range text {
+		switch {
+		case 'a' <= r && r <= 'z' || '0' <= r && r <= '9':
+		case 'A' <= r && r <= 'Z':
+			r += 'a' - 'A'
+		case r < utf8.RuneSelf || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r):
+			end()
+			continue
+		case words.IsUnspacedScript(r):
+			end()
+		default:
+			r = unicode.ToLower(r)
+		}
+		h = (h ^ uint64(r)) * mixPrime
+		if words.IsUnspacedScript(r) {
+			end()
+		}
+	}
+	end()
+	return hashes
 }
 
 // isNearDuplicate reports whether the Jaccard index of two ascending lists is at least duplicateOverlap.

@@ -115,7 +115,7 @@ func scoreOf(part *float64) float64 {
 // searches need little more of them than they return; a model that puts them in order gets all.
 func (x *search) loadPassages(ctx context.Context, fused []candidate) ([]document.Passage, error) {
 	fused = fused[:min(len(fused), 2*x.candidates())]
-	first := 2 * x.query.Limit
+	first := x.query.Limit + x.query.Limit/2 + 1
 	if x.options.Rerank != nil {
 		first = len(fused)
 	}
