@@ -4,7 +4,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,25 +27,48 @@ func benchText(r *rand.Rand, size int) string {
 	return b.String()
 }
 
+// benchSizes are the chunks of the tenant that is searched; with the first there are many other tenants in the same tables. STOA_BENCH_CHUNKS
+// adds a size.
+func benchSizes(b *testing.B) []int {
+	sizes := []int{fewChunks, 1000, 10_000}
+	if more := os.Getenv("STOA_BENCH_CHUNKS"); more != "" {
+		n, err := strconv.Atoi(more)
+		if err != nil {
+			b.Fatalf("STOA_BENCH_CHUNKS: %v", err)
+		}
+		sizes = append(sizes, n)
+	}
+	return sizes
+}
+
+const (
+	fewChunks    = 10
+	otherTenants = 1000
+)
+
 // BenchmarkSearch measures searches and the bare query by turns: the shortest statement that reads the rows that are ranked, and does
 // nothing with them.
 //
 //	.ci/with-services go test ./agentsvc/document/retrieval -run '^$' -bench Search -benchtime 200x
 func BenchmarkSearch(b *testing.B) {
 	for _, engine := range []string{"sqlite", "postgres"} {
-		for _, chunks := range []int{10, 1000, 10_000} {
+		for _, chunks := range benchSizes(b) {
 			b.Run(fmt.Sprintf("%s/%d", engine, chunks), func(b *testing.B) {
+				if engine == "postgres" && os.Getenv("STOA_TEST_POSTGRES") == "" {
+					b.Skip("STOA_TEST_POSTGRES names no PostgreSQL")
+				}
 				d := openBench(b, engine)
 				r := rand.New(rand.NewPCG(1, 2))
-				var docs []testDocument
-				for i := range max(1, chunks/20) {
-					doc := testDocument{ID: fmt.Sprintf("doc-%05d", i)}
-					for range min(chunks, 20) {
-						doc.Chunks = append(doc.Chunks, benchText(r, 390))
-					}
-					docs = append(docs, doc)
-				}
+				docs := benchDocuments(r, chunks)
 				s := newTestStore(b, d, newHashing(), nil, docs...)
+				for i := range otherTenants {
+					if chunks > fewChunks {
+						break
+					}
+					other := s.Indexer
+					other.Tenant = db.ID(fmt.Sprintf("other%d", i))
+					other.Index(b, benchDocuments(r, fewChunks)...)
+				}
 				words := strings.Fields(docs[0].Chunks[0])
 				for _, mode := range []document.Mode{document.Text, document.Vector, document.Hybrid} {
 					b.Run(string(mode), func(b *testing.B) { benchSearch(b, d, s.options(), mode, words) })
@@ -51,6 +76,18 @@ func BenchmarkSearch(b *testing.B) {
 			})
 		}
 	}
+}
+
+// benchDocuments returns documents of up to 20 chunks.
+func benchDocuments(r *rand.Rand, chunks int) (docs []testDocument) {
+	for i := range max(1, chunks/20) {
+		doc := testDocument{ID: fmt.Sprintf("doc-%05d", i)}
+		for range min(chunks, 20) {
+			doc.Chunks = append(doc.Chunks, benchText(r, 390))
+		}
+		docs = append(docs, doc)
+	}
+	return docs
 }
 
 func openBench(b *testing.B, engine string) *db.DB {
