@@ -43,9 +43,9 @@ type Commit struct {
 }
 
 // ChunkID returns the id of a chunk: a UUID version 5 (RFC 9562) of its place in the corpus.
-func (x rows) ChunkID(store, document string, generation, revision int64, ordinal int) string {
+func (r rows) ChunkID(store, document string, generation, revision int64, ordinal int) string {
 	name := make([]byte, 0, 128)
-	for _, part := range [...]string{x.tenant, store, document} {
+	for _, part := range [...]string{r.tenant, store, document} {
 		name = append(strconv.AppendQuote(name, part), ' ')
 	}
 	for _, part := range [...]int64{generation, revision} {
