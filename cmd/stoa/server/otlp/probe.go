@@ -3,6 +3,7 @@ package otlp
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -78,5 +79,8 @@ func sendEmptyExport(ctx context.Context, address string) error {
 	if m := answeredStatus.FindStringSubmatch(err.Error()); m != nil {
 		return fmt.Errorf("it answers %s", m[1])
 	}
-	return fmt.Errorf("%s", egress.PublicMessage(err))
+	if !errors.As(err, new(*url.Error)) && ctx.Err() == nil { // the exporter's error for an answer that may be tried again
+		return errors.New("it answers that it is busy")
+	}
+	return errors.New(egress.PublicMessage(err))
 }
