@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io"
 
 	"stoa/agentsvc/config/document"
 	"stoa/cmd/stoa/doctor"
@@ -29,7 +29,7 @@ func (cmd *doctorCmd) Run(ctx context.Context, c *console) error {
 	if cmd.JSON {
 		err = c.printJSON(report)
 	} else {
-		err = c.printReport(report)
+		_, err = io.WriteString(c.out, stripControls(report.Text()))
 	}
 	if err == nil && report.Status == doctor.Failure {
 		return &exitError{code: exitFailed}
@@ -67,29 +67,4 @@ func (cmd *doctorCmd) newOptions() (doctor.Options, error) {
 		}
 	}
 	return o, nil
-}
-
-// printReport writes a line for each check, one below it with what to do, and a line with the counts.
-func (c *console) printReport(r doctor.Report) error {
-	width := 0
-	for _, check := range r.Checks {
-		width = max(width, len(check.Name))
-	}
-	var errs []error
-	printLine := func(format string, args ...any) {
-		_, err := fmt.Fprintln(c.out, stripControls(fmt.Sprintf(format, args...)))
-		errs = append(errs, err)
-	}
-	for _, check := range r.Checks {
-		printLine("%-4s  %-*s  %s", check.Status, width, check.Name, check.Detail)
-		if check.Action != "" {
-			printLine("      %-*s  %s", width, "", check.Action)
-		}
-	}
-	warnings := "warnings"
-	if r.Count(doctor.Warning) == 1 {
-		warnings = "warning"
-	}
-	printLine("%d ok, %d %s, %d failed, %d skipped", r.Count(doctor.OK), r.Count(doctor.Warning), warnings, r.Count(doctor.Failure), r.Count(doctor.Skipped))
-	return errors.Join(errs...)
 }

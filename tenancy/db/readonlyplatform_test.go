@@ -2,6 +2,7 @@ package db_test
 
 import (
 	"crypto/sha256"
+	"database/sql"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -72,6 +73,9 @@ func TestReadOnlyFile(t *testing.T) {
 			t.Error(err)
 		}
 		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := db.ReadSchema(url, func(_ db.Engine, s *sql.DB) error { return s.PingContext(t.Context()) }); err != nil {
 			t.Error(err)
 		}
 		if diff := cmp.Diff(before, hashFolder(t, folder)); diff != "" {

@@ -150,9 +150,18 @@ func (e *sqliteEngine) openFile(ctx context.Context, path string, use sqliteOpti
 	return e.checkWritable(ctx, path)
 }
 
-// openExisting opens a trusted file for reading, also while another process serves it. SQLite would create the files of the
-// write-ahead log for a reader, too; a database without such a file is complete in itself and opened as one that does not
-// change.
+// readOnlySource returns the driver's name of a trusted file, at an absolute path, for reading, also while another process
+// serves it. SQLite would create the files of the write-ahead log for a reader, too, and leave them; a database without such
+// a log is complete in itself and opened as one that does not change.
+func readOnlySource(path string) string {
+	source := dataSource((&url.URL{Scheme: "file", Path: path}).String(), waitPragma, readPragma, cachePragma) + "&mode=ro"
+	if _, err := os.Stat(path + "-wal"); errors.Is(err, fs.ErrNotExist) {
+		source += "&immutable=1"
+	}
+	return source
+}
+
+// openExisting opens a trusted file for reading.
 func (e *sqliteEngine) openExisting(ctx context.Context, path string, use sqliteOptions) error {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -161,10 +170,7 @@ func (e *sqliteEngine) openExisting(ctx context.Context, path string, use sqlite
 	if _, err := os.Stat(abs); err != nil {
 		return fmt.Errorf("the SQLite file %s cannot be read: %w", path, err)
 	}
-	file := dataSource((&url.URL{Scheme: "file", Path: abs}).String(), waitPragma, readPragma, cachePragma) + "&mode=ro"
-	if _, err := os.Stat(abs + "-wal"); errors.Is(err, fs.ErrNotExist) {
-		file += "&immutable=1"
-	}
+	file := readOnlySource(abs)
 	for _, pool := range []**sql.DB{&e.readDB, &e.writeDB} {
 		if *pool, err = sql.Open("sqlite", file); err != nil {
 			return err

@@ -63,9 +63,9 @@ func (i *inspector) checkDatabase(ctx context.Context) []Check {
 // notOpened is why checks are skipped after the database was not opened.
 const notOpened = "the database could not be opened"
 
-// hidePasswords returns the text of err without the passwords of the settings.
+// hidePasswords returns the text of err in one line, without the passwords of the settings.
 func (i *inspector) hidePasswords(err error) string {
-	text := err.Error()
+	text := strings.Join(strings.Fields(err.Error()), " ")
 	for _, address := range []string{i.Settings.Database.URL, i.Settings.Database.MigrateURL, i.Settings.Database.RedisURL} {
 		u, err := url.Parse(address)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -57,6 +58,27 @@ func (r Report) Count(s Status) (n int) {
 		}
 	}
 	return n
+}
+
+// Text returns a line for each check, below it one with what to do, and at the end the counts.
+func (r Report) Text() string {
+	width := 0
+	for _, c := range r.Checks {
+		width = max(width, len(c.Name))
+	}
+	var text strings.Builder
+	for _, c := range r.Checks {
+		fmt.Fprintf(&text, "%-4s  %-*s  %s\n", c.Status, width, c.Name, c.Detail)
+		if c.Action != "" {
+			fmt.Fprintf(&text, "%*s%s\n", width+8, "", c.Action)
+		}
+	}
+	warnings := "warnings"
+	if r.Count(Warning) == 1 {
+		warnings = "warning"
+	}
+	fmt.Fprintf(&text, "%d ok, %d %s, %d failed, %d skipped\n", r.Count(OK), r.Count(Warning), warnings, r.Count(Failure), r.Count(Skipped))
+	return text.String()
 }
 
 // Options describe the deployment.
