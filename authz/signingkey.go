@@ -137,9 +137,8 @@ func openSigningKey(masterKeys *keyring.Keyring, id string, sealed []byte) (ed25
 	return ed25519.NewKeyFromSeed(seed), nil
 }
 
-// CheckSigningKeys returns how many signing keys the built-in issuer has in d, and an error if the master keys do not
-// decrypt one of them. It changes nothing.
-func CheckSigningKeys(ctx context.Context, d *db.DB, masterKeys *keyring.Keyring) (n int, err error) {
+// CheckSigningKeys returns an error if the master keys do not decrypt one of the signing keys in d. It changes nothing.
+func CheckSigningKeys(ctx context.Context, d *db.DB, masterKeys *keyring.Keyring) error {
 	var failed error
 	var b db.Batch
 	b.Query(func(r db.Row) error {
@@ -148,16 +147,15 @@ func CheckSigningKeys(ctx context.Context, d *db.DB, masterKeys *keyring.Keyring
 		if err := r.Scan(&id, &sealed); err != nil {
 			return err
 		}
-		n++
 		if _, err := openSigningKey(masterKeys, id, sealed); err != nil && failed == nil {
 			failed = err
 		}
 		return nil
 	}, `SELECT id, seed FROM signing_key ORDER BY generation`)
 	if err := d.Platform().Do(ctx, &b); err != nil {
-		return n, fmt.Errorf("read the signing keys: %w", err)
+		return fmt.Errorf("read the signing keys: %w", err)
 	}
-	return n, failed
+	return failed
 }
 
 // addKey creates the key of a generation, unless another process has created it already.

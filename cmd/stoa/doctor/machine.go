@@ -131,7 +131,11 @@ func checkFolder(path, use string) Check {
 	if err := unix.Access(path, unix.W_OK); err != nil {
 		return fail("", where+" cannot be written by this user", "run this as the user of the server; if it is, give the folder to it")
 	}
-	free := int64(s.Bavail) * int64(s.Bsize) //nolint:unconvert // other types on other systems
+	return rateSpace(int64(s.Bavail)*int64(s.Bsize), where) //nolint:unconvert // other types on other systems
+}
+
+// rateSpace reports whether the free bytes of a folder suffice.
+func rateSpace(free int64, where string) Check {
 	detail := fmt.Sprintf("%s free at %s", formatBytes(free), where)
 	switch {
 	case free < minFreeBytes:
@@ -171,5 +175,5 @@ func (i *inspector) checkNames(ctx context.Context) []Check {
 	if len(missing) > 0 {
 		return []Check{fail(name, strings.Join(missing, "; "), "correct the name, or the resolver of this machine (/etc/resolv.conf)")}
 	}
-	return []Check{pass(name, "%d names resolve", len(hosts))}
+	return []Check{pass(name, "every configured name resolves (%d)", len(hosts))}
 }

@@ -18,14 +18,14 @@ func (i *inspector) checkMasterKey(ctx context.Context, d *db.DB) Check {
 	if err != nil {
 		return skip(name, "the master key cannot be read")
 	}
-	usage := []server.KeyUsage{}
 	if keys == nil && d.Engine() != db.SQLite {
 		return skip(name, "no master key is set")
 	}
 	if keys == nil {
 		return i.checkUnsealed(ctx, d)
 	}
-	if usage, err = server.CountKeyUsage(ctx, d, keys); err != nil {
+	usage, err := server.CountKeyUsage(ctx, d, keys)
+	if err != nil {
 		return fail(name, "the encrypted rows cannot be counted: "+i.hidePasswords(err), "repair what login and migrations report")
 	}
 	var current, former, unknown int64
@@ -35,16 +35,16 @@ func (i *inspector) checkMasterKey(ctx context.Context, d *db.DB) Check {
 	if unknown > 0 {
 		return fail(name, fmt.Sprintf("%d rows are encrypted with a master key that %s does not have", unknown, source), action)
 	}
-	n, err := authz.CheckSigningKeys(ctx, d, keys)
-	switch {
-	case err != nil:
+	if err := authz.CheckSigningKeys(ctx, d, keys); err != nil {
 		return fail(name, err.Error(), action)
+	}
+	switch {
 	case current+former == 0:
 		return pass(name, "nothing is encrypted yet")
 	case former > 0:
-		return pass(name, "opens %d signing keys; %d rows are under a former key: keep it", n, former)
+		return pass(name, "decrypts the signing keys; %d rows are under a former key: keep it", former)
 	}
-	return pass(name, "opens %d signing keys; %d rows are under the present key", n, current)
+	return pass(name, "decrypts the signing keys; the number of rows under it is %d", current)
 }
 
 // checkUnsealed reports a SQLite database without a master key: one that has encrypted rows has lost it.
