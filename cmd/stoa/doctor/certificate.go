@@ -50,8 +50,8 @@ func (i *inspector) checkCertificate(context.Context) []Check {
 }
 
 // publicHost returns the host that clients verify, "" if it is not known.
-func (i *inspector) publicHost() string {
-	u, err := url.Parse(i.Settings.Cards.PublicURL)
+func (o Options) publicHost() string {
+	u, err := url.Parse(o.Settings.Cards.PublicURL)
 	if err != nil || u.Scheme != "https" {
 		return ""
 	}

@@ -68,4 +68,4 @@ func (i *inspector) checkSecrets(context.Context) []Check {
 }
 
 // usesSQLite reports whether the database is a SQLite file, or in memory.
-func (i *inspector) usesSQLite() bool { return strings.HasPrefix(i.Settings.Database.URL, "sqlite://") }
+func (o Options) usesSQLite() bool { return strings.HasPrefix(o.Settings.Database.URL, "sqlite://") }

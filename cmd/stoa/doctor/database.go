@@ -47,26 +47,31 @@ func (i *inspector) checkDatabase(ctx context.Context) []Check {
 	}
 	defer func() { _ = d.Close() }() // only reading connections
 	checks := []Check{pass(name, "%s", describeDatabase(address))}
-	status, err := readSchemaStatus(ctx, address)
+	opened := openedDatabase{inspector: i, db: d}
+	opened.schema, err = readSchemaStatus(ctx, address)
 	if isFile {
 		checks = append(checks, skipAll("SQLite has no logins and no row-level security", postgresChecks...)...)
 	} else {
-		checks = append(checks, i.checkPostgres(ctx, d, status)...)
+		checks = append(checks, opened.checkPostgres(ctx)...)
 	}
-	checks = append(checks, i.checkMigrations(status, err))
-	if err != nil || status.Current == 0 {
-		return append(checks, skip("master_key", "there are no tables yet"), i.checkDatabaseClock(ctx, d, false))
-	}
-	return append(checks, i.checkMasterKey(ctx, d), i.checkDatabaseClock(ctx, d, true))
+	return append(checks, opened.checkMigrations(err), opened.checkMasterKey(ctx), opened.checkDatabaseClock(ctx))
+}
+
+// openedDatabase is the database of a deployment while it is checked.
+type openedDatabase struct {
+	*inspector
+	db *db.DB
+	// schema is its version, zero if that cannot be read.
+	schema migrations.Status
 }
 
 // notOpened is why checks are skipped after the database was not opened.
 const notOpened = "the database could not be opened"
 
 // hidePasswords returns the text of err in one line, without the passwords of the settings.
-func (i *inspector) hidePasswords(err error) string {
+func (o Options) hidePasswords(err error) string {
 	text := strings.Join(strings.Fields(err.Error()), " ")
-	for _, address := range []string{i.Settings.Database.URL, i.Settings.Database.MigrateURL, i.Settings.Database.RedisURL} {
+	for _, address := range []string{o.Settings.Database.URL, o.Settings.Database.MigrateURL, o.Settings.Database.RedisURL} {
 		u, err := url.Parse(address)
 		if err != nil {
 			continue
@@ -104,19 +109,21 @@ func readSchemaStatus(ctx context.Context, address string) (status migrations.St
 }
 
 // checkMigrations reports whether the schema is that of this version.
-func (i *inspector) checkMigrations(s migrations.Status, err error) Check {
+// err is why the version cannot be read.
+func (o openedDatabase) checkMigrations(err error) Check {
 	const name = "migrations"
+	s := o.schema
 	detail := fmt.Sprintf("the schema is at %d of %d", s.Current, s.Latest)
 	migrates := "stoa migrate up, as the login that owns the tables"
-	if !i.Settings.Database.NoMigrate {
+	if !o.Settings.Database.NoMigrate {
 		migrates += ", or the next start of a server, brings it up to date"
 	}
 	switch {
 	case err != nil:
-		return fail(name, "the version of the schema cannot be read: "+i.hidePasswords(err), "give the login the roles that stoa migrate roles prints, and run stoa migrate up as the owner")
+		return fail(name, "the version of the schema cannot be read: "+o.hidePasswords(err), "give the login the roles that stoa migrate roles prints, and run stoa migrate up as the owner")
 	case s.Dirty:
 		return fail(name, fmt.Sprintf("migration %d of %d was cut off, or a process is executing it", s.Current, s.Latest), "if none is, repeat it: "+migrates)
-	case s.Current == 0 && !i.Settings.Database.NoMigrate:
+	case s.Current == 0 && !o.Settings.Database.NoMigrate:
 		return warn(name, "there are no tables yet", "the first start of a server creates them, if its login may; else: "+migrates)
 	case s.Current < s.Latest:
 		return fail(name, detail, migrates)

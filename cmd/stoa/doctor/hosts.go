@@ -34,29 +34,28 @@ func (l *hostList) addURL(address, use string) {
 }
 
 // listHosts returns the hosts that the settings, the exports and the operator's file name. Hosts of apps are not among them.
-func (i *inspector) listHosts() []namedHost {
+func (o Options) listHosts() []namedHost {
 	var l hostList
-	if !i.usesSQLite() {
-		l.addURL(i.Settings.Database.URL, "database")
-		l.addURL(i.Settings.Database.MigrateURL, "migrating login")
+	if !o.usesSQLite() {
+		l.addURL(o.Settings.Database.URL, "database")
+		l.addURL(o.Settings.Database.MigrateURL, "migrating login")
 	}
-	l.addURL(i.Settings.Database.RedisURL, "Redis")
-	l.addURL(i.Settings.Cards.PublicURL, "public URL")
-	if host, _, ok := strings.Cut(i.Settings.Cards.PublicGRPC, ":"); ok {
+	l.addURL(o.Settings.Database.RedisURL, "Redis")
+	l.addURL(o.Settings.Cards.PublicURL, "public URL")
+	if host, _, ok := strings.Cut(o.Settings.Cards.PublicGRPC, ":"); ok {
 		l.add(host, "public gRPC")
 	}
-	if targets, err := i.Settings.ListExportTargets(); err == nil {
+	if targets, err := o.Settings.ListExportTargets(); err == nil {
 		for _, t := range targets {
 			l.addURL(t.URL, "export of usage")
 		}
 	}
-	i.addConfigHosts(&l)
+	addConfigHosts(&l, o.Config)
 	return l
 }
 
-// addConfigHosts adds the hosts of the operator's file.
-func (i *inspector) addConfigHosts(l *hostList) {
-	cfg := i.Config
+// addConfigHosts adds the hosts of the operator's file, nil for none.
+func addConfigHosts(l *hostList, cfg *config.Config) {
 	if cfg == nil {
 		return
 	}

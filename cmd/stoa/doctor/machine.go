@@ -96,24 +96,24 @@ func (i *inspector) checkDisk(context.Context) []Check {
 type dataFolder struct{ path, use string }
 
 // listFolders returns the folders that the settings and the operator's file name.
-func (i *inspector) listFolders() (folders []dataFolder) {
-	if path, isFile := strings.CutPrefix(i.Settings.Database.URL, "sqlite://"); isFile && path != ":memory:" {
+func (o Options) listFolders() (folders []dataFolder) {
+	if path, isFile := strings.CutPrefix(o.Settings.Database.URL, "sqlite://"); isFile && path != ":memory:" {
 		folders = append(folders, dataFolder{filepath.Dir(path), "database"})
 	}
-	if targets, err := i.Settings.ListExportTargets(); err == nil {
+	if targets, err := o.Settings.ListExportTargets(); err == nil {
 		for _, t := range targets {
 			if t.Folder != "" {
 				folders = append(folders, dataFolder{t.Folder, "export of usage"})
 			}
 		}
 	}
-	if file := i.Settings.Log.File; file != "" {
+	if file := o.Settings.Log.File; file != "" {
 		folders = append(folders, dataFolder{filepath.Dir(file), "log"})
 	}
-	if i.Config == nil {
+	if o.Config == nil {
 		return folders
 	}
-	for store, v := range i.Config.VectorStores {
+	for store, v := range o.Config.VectorStores {
 		if v != nil && v.PersistPath != "" {
 			folders = append(folders, dataFolder{filepath.Dir(v.PersistPath), "vector store " + store})
 		}

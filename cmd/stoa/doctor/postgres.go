@@ -49,14 +49,14 @@ func readLogin(ctx context.Context, address string) (l login, err error) {
 	return l, err
 }
 
-// checkPostgres reports the logins, row-level security and extensions of d.
-func (i *inspector) checkPostgres(ctx context.Context, d *db.DB, s migrations.Status) []Check {
-	serving, err := readLogin(ctx, i.Settings.Database.URL)
+// checkPostgres reports the logins, row-level security and extensions of a PostgreSQL database.
+func (o openedDatabase) checkPostgres(ctx context.Context) []Check {
+	serving, err := readLogin(ctx, o.Settings.Database.URL)
 	if err != nil {
-		c := fail("login", "the rights of the login cannot be read: "+i.hidePasswords(err), "check the log of PostgreSQL")
+		c := fail("login", "the rights of the login cannot be read: "+o.hidePasswords(err), "check the log of PostgreSQL")
 		return append([]Check{c}, skipAll("the login cannot be read", postgresChecks[1:]...)...)
 	}
-	return []Check{checkLogin(serving, s.Current > 0), i.checkMigrationLogin(ctx, serving), checkRowSecurity(ctx, d, serving, s), checkExtension(ctx, i.Settings.Database.URL)}
+	return []Check{checkLogin(serving, o.schema.Current > 0), o.checkMigrationLogin(ctx, serving), checkRowSecurity(ctx, o.db, serving, o.schema), checkExtension(ctx, o.Settings.Database.URL)}
 }
 
 // checkLogin reports whether the login that serves is bound by row-level security. migrated means that there are tables.
@@ -78,13 +78,13 @@ func checkLogin(l login, migrated bool) Check {
 }
 
 // checkMigrationLogin reports whether a login of its own changes the schema.
-func (i *inspector) checkMigrationLogin(ctx context.Context, serving login) Check {
+func (o openedDatabase) checkMigrationLogin(ctx context.Context, serving login) Check {
 	const name = "migration_login"
-	address := i.Settings.Database.MigrateURL
+	address := o.Settings.Database.MigrateURL
 	switch {
 	case address == "" && serving.owned > 0:
 		return warn(name, fmt.Sprintf("%s, which serves, owns %d tables and can turn their row-level security off", serving.name, serving.owned), leastPrivilege)
-	case address == "" && i.Settings.Database.NoMigrate:
+	case address == "" && o.Settings.Database.NoMigrate:
 		return skip(name, "--no-migrate: this process never changes the schema")
 	case address == "" && !serving.creates:
 		return warn(name, serving.name+" may not create tables, and there is no --migrate-database: a start on an older schema fails", "run stoa migrate up as the owner before each new version, and serve with --no-migrate; or set --migrate-database")
@@ -94,7 +94,7 @@ func (i *inspector) checkMigrationLogin(ctx context.Context, serving login) Chec
 	migrating, err := readLogin(ctx, address)
 	switch {
 	case err != nil:
-		return fail(name, i.hidePasswords(err), "correct --migrate-database, or serve with --no-migrate and without it")
+		return fail(name, o.hidePasswords(err), "correct --migrate-database, or serve with --no-migrate and without it")
 	case migrating.database != serving.database:
 		return fail(name, "--migrate-database leads to another database or server than --database", "name the same host and database in both")
 	case migrating.name == serving.name:
@@ -195,22 +195,21 @@ func checkExtension(ctx context.Context, address string) Check {
 	return pass(name, "version %s is installed; this version keeps no vectors in PostgreSQL", version)
 }
 
-// checkDatabaseClock compares the clock of d with that of this process. migrated means that the schema has the function
-// stoa_now.
-func (i *inspector) checkDatabaseClock(ctx context.Context, d *db.DB, migrated bool) Check {
+// checkDatabaseClock compares the clock of the database with that of this process.
+func (o openedDatabase) checkDatabaseClock(ctx context.Context) Check {
 	const name = "database_clock"
-	if d.Engine() == db.SQLite {
+	if o.db.Engine() == db.SQLite {
 		return skip(name, "SQLite has the clock of the process")
 	}
-	if !migrated {
+	if o.schema.Current == 0 { // nor the function stoa_now
 		return skip(name, "there are no tables yet")
 	}
 	var micros int64
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&micros) }, "SELECT stoa_now()")
-	began := i.now()
-	if err := d.Platform().Do(ctx, &b); err != nil {
-		return fail(name, "the clock cannot be read: "+i.hidePasswords(err), "repair what login reports")
+	began := o.now()
+	if err := o.db.Platform().Do(ctx, &b); err != nil {
+		return fail(name, "the clock cannot be read: "+o.hidePasswords(err), "repair what login reports")
 	}
-	return checkClock(name, "the database", time.UnixMicro(micros), began, i.now())
+	return checkClock(name, "the database", time.UnixMicro(micros), began, o.now())
 }
