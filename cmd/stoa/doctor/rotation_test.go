@@ -1,6 +1,11 @@
 package doctor
 
 import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -75,4 +80,51 @@ func TestRotateRedisPassword(t *testing.T) {
 	change("<" + password)
 	check(password, Failure, "it refuses the password")
 	check(next, Warning, "deletes keys")
+}
+
+// TestRotationPage checks that every row of docs/operations/rotation.md names a test, and that these tests exist.
+func TestRotationPage(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join("..", "..", "..")
+	page, err := os.ReadFile(filepath.Join(root, "docs", "operations", "rotation.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, _, _ := strings.Cut(string(page), "\n## ")
+	names := map[string]bool{}
+	for row := range strings.Lines(table) {
+		found := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(row, -1)
+		if strings.HasPrefix(row, "| ") && !strings.HasPrefix(row, "| Secret |") && len(found) == 0 {
+			t.Errorf("no test is named in %s", row)
+		}
+		for _, m := range found {
+			names[m[1]] = true
+		}
+	}
+	if len(names) < 10 {
+		t.Errorf("only %d tests are named", len(names))
+	}
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == "node_modules" || entry.Name() == ".git"):
+			return filepath.SkipDir
+		case !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		source, err := os.ReadFile(path)
+		for name := range names {
+			if bytes.Contains(source, []byte("\nfunc "+name+"(")) {
+				delete(names, name)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range names {
+		t.Errorf("there is no test %s", name)
+	}
 }
