@@ -64,9 +64,9 @@ func checkLogin(l login, migrated bool) Check {
 	const name = "login"
 	switch {
 	case l.superuser:
-		return fail(name, l.name+" is a superuser: row-level security does not bind it", leastPrivilege)
+		return fail(name, l.name+" is a superuser: row-level security binds its statements only while a role is set", leastPrivilege)
 	case l.bypasses:
-		return fail(name, l.name+" has BYPASSRLS: row-level security does not bind it", "ALTER ROLE "+l.name+" NOBYPASSRLS, or "+leastPrivilege)
+		return fail(name, l.name+" has BYPASSRLS: row-level security binds its statements only while a role is set", "ALTER ROLE "+l.name+" NOBYPASSRLS, or "+leastPrivilege)
 	case !l.acts && migrated:
 		return fail(name, l.name+" may not act under the roles stoa_tenant and stoa_platform", "GRANT stoa_tenant, stoa_platform TO "+l.name+"; stoa migrate roles prints all of it")
 	case !l.acts:
