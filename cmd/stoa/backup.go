@@ -12,6 +12,7 @@ import (
 	"stoa/cmd/stoa/server"
 	"stoa/migrations"
 	"stoa/tenancy/db"
+	"stoa/tenancy/db/backup"
 )
 
 // backupCmd is `stoa backup`. It opens the database directly and needs no server; one may use it meanwhile.
@@ -39,7 +40,7 @@ func (cmd *backupCmd) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	b := writtenBackup{File: cmd.File, At: time.Now().UTC().Truncate(time.Second)}
-	if err := db.BackUp(ctx, url, cmd.File); err != nil {
+	if err := backup.Write(ctx, url, cmd.File); err != nil {
 		return err
 	}
 	info, err := os.Stat(cmd.File)
@@ -138,7 +139,7 @@ func (cmd *restoreCmd) Run(ctx context.Context, c *console) error {
 		}
 		return nil
 	}
-	if err := db.Restore(ctx, url, cmd.File, db.RestoreOptions{Replace: cmd.Force, Check: check}); err != nil {
+	if err := backup.Restore(ctx, url, cmd.File, backup.Options{Replace: cmd.Force, Check: check}); err != nil {
 		return err
 	}
 	state := describeStatus(schema)

@@ -1,4 +1,5 @@
-package db
+// Package backup writes the platform's SQLite file to a backup while a server uses it, and restores it from one.
+package backup
 
 import (
 	"bytes"
@@ -14,13 +15,17 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	_ "modernc.org/sqlite" // the driver
+
+	"stoa/tenancy/db"
 )
 
-// BackUp writes the state of the platform's SQLite file at databaseURL to a new file at path, which its owner alone may
+// Write writes the state of the platform's SQLite file at databaseURL to a new file at path, which its owner alone may
 // read. It reads in one transaction, on a connection of its own without the file's lock, so that another process may
 // serve meanwhile; the write-ahead log of that process grows until it ends. The file at path does not exist before it is
 // complete, checked and on the disk. It has no rows that were deleted before.
-func BackUp(ctx context.Context, databaseURL, path string) error {
+func Write(ctx context.Context, databaseURL, path string) error {
 	source, err := sqlitePath(databaseURL)
 	if err != nil {
 		return err
@@ -37,14 +42,14 @@ func BackUp(ctx context.Context, databaseURL, path string) error {
 	return nil
 }
 
-// writeBackup is BackUp of the file at source, which exists.
+// writeBackup is Write of the file at source, which exists.
 func writeBackup(ctx context.Context, source, path string) error {
 	part, err := createPart(path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(part) }()
-	from, err := openFileReadOnly(source)
+	from, err := openFile(source, "&mode=ro")
 	if err != nil {
 		return err
 	}
@@ -70,8 +75,8 @@ func writeBackup(ctx context.Context, source, path string) error {
 	return syncPath(filepath.Dir(path))
 }
 
-// RestoreOptions configure [Restore].
-type RestoreOptions struct {
+// Options configure [Restore].
+type Options struct {
 	// Replace allows that the database exists.
 	Replace bool
 	// Check is called with the URL of a complete copy of the backup before it becomes the database. Its error ends the
@@ -82,7 +87,7 @@ type RestoreOptions struct {
 // Restore makes the backup at path, or a copy of a stopped server's file, the platform's SQLite file at databaseURL. No
 // other process may use that file: Restore locks it. The database is the former one until the copy is complete, checked
 // and on the disk.
-func Restore(ctx context.Context, databaseURL, path string, o RestoreOptions) error {
+func Restore(ctx context.Context, databaseURL, path string, o Options) error {
 	target, err := sqlitePath(databaseURL)
 	if err != nil {
 		return err
@@ -97,7 +102,7 @@ func Restore(ctx context.Context, databaseURL, path string, o RestoreOptions) er
 	if err := checkOwner(target, existing); err != nil {
 		return err
 	}
-	lock, err := lockFile(target, target, false)
+	lock, err := db.LockFile(target)
 	if err != nil {
 		return err
 	}
@@ -213,17 +218,14 @@ func createPart(path string) (string, error) {
 	return f.Name(), f.Close()
 }
 
-// openFileReadOnly opens a SQLite file for reading with one connection and without a lock. query_only would refuse VACUUM
-// INTO as well.
-func openFileReadOnly(path string) (*sql.DB, error) {
-	if err := registerNowFunc(); err != nil {
-		return nil, err
-	}
+// openFile opens the SQLite file at path with one connection and further parameters of its URL, without taking the lock.
+func openFile(path, parameters string) (*sql.DB, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
-	s, err := sql.Open("sqlite", dataSource((&url.URL{Scheme: "file", Path: absolute}).String(), waitPragma, cachePragma)+"&mode=ro")
+	// Statements wait 5 s for locks, and have 8 MB of memory for pages.
+	s, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: absolute}).String()+"?_pragma=busy_timeout(5000)&_pragma=cache_size(-8000)"+parameters)
 	if err != nil {
 		return nil, err
 	}
@@ -234,14 +236,10 @@ func openFileReadOnly(path string) (*sql.DB, error) {
 // checkIntegrity reads the whole SQLite file at path, which no other process uses, and returns an error if it is damaged.
 // It first merges a write-ahead log.
 func checkIntegrity(ctx context.Context, path string) error {
-	if err := registerNowFunc(); err != nil {
-		return err
-	}
-	s, err := sql.Open("sqlite", dataSource((&url.URL{Scheme: "file", Path: path}).String(), waitPragma, cachePragma))
+	s, err := openFile(path, "")
 	if err != nil {
 		return err
 	}
-	s.SetMaxOpenConns(1)
 	result := ""
 	err = s.QueryRowContext(ctx, "PRAGMA journal_mode(DELETE)").Scan(&result)
 	if err == nil {

@@ -1,4 +1,4 @@
-package db_test
+package backup_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"stoa/tenancy/db"
+	"stoa/tenancy/db/backup"
 )
 
 // accounts is a SQLite file with two rows whose amounts sum to 100 between transactions.
@@ -94,9 +95,9 @@ func listFolder(t *testing.T, folder string) (names []string) {
 	return names
 }
 
-// TestBackUpWhileWriting takes backups while another connection writes: each has one state between two transactions, with
+// TestWriteWhileUsed takes backups while another connection writes: each has one state between two transactions, with
 // everything that was written before it began, and no later one has less.
-func TestBackUpWhileWriting(t *testing.T) {
+func TestWriteWhileUsed(t *testing.T) {
 	t.Parallel()
 	a := openAccounts(t, filepath.Join(t.TempDir(), "stoa.db"))
 	for range 200 { // so that a backup takes some time
@@ -118,7 +119,7 @@ func TestBackUpWhileWriting(t *testing.T) {
 	for _, name := range []string{"1", "2", "3", "4", "5"} {
 		before := written.Load()
 		file := filepath.Join(folder, name)
-		if err := db.BackUp(t.Context(), a.url(), file); err != nil {
+		if err := backup.Write(t.Context(), a.url(), file); err != nil {
 			t.Fatal(err)
 		}
 		info, err := os.Stat(file)
@@ -137,8 +138,8 @@ func TestBackUpWhileWriting(t *testing.T) {
 	}
 }
 
-// TestBackUpRefuses checks that a backup that cannot be made leaves nothing and changes nothing.
-func TestBackUpRefuses(t *testing.T) {
+// TestWriteRefuses checks that a backup that cannot be made leaves nothing and changes nothing.
+func TestWriteRefuses(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	a := openAccounts(t, filepath.Join(folder, "stoa.db"))
@@ -171,7 +172,7 @@ func TestBackUpRefuses(t *testing.T) {
 		{"in memory", t.Context(), "sqlite://:memory:", filepath.Join(folder, "x"), "no SQLite file"},
 	}
 	for _, tt := range tests {
-		if err := db.BackUp(tt.ctx, tt.url, tt.path); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if err := backup.Write(tt.ctx, tt.url, tt.path); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %s", tt.name, err, tt.want)
 		}
 	}
@@ -190,7 +191,7 @@ func damageFile(t *testing.T, a accounts, path string) {
 	for range 50 {
 		a.exec(t, `INSERT INTO account (id, amount, filler) SELECT hex(randomblob(16)), 0, hex(randomblob(2000))`)
 	}
-	if err := db.BackUp(t.Context(), a.url(), path); err != nil {
+	if err := backup.Write(t.Context(), a.url(), path); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(path)
@@ -209,11 +210,11 @@ func TestRestore(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	a := openAccounts(t, filepath.Join(folder, "stoa.db"))
-	backup := filepath.Join(folder, "backup")
+	kept := filepath.Join(folder, "backup")
 	if err := a.move(t.Context(), 7); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.BackUp(t.Context(), a.url(), backup); err != nil {
+	if err := backup.Write(t.Context(), a.url(), kept); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.move(t.Context(), 20); err != nil {
@@ -237,13 +238,13 @@ func TestRestore(t *testing.T) {
 		want               [2]int64
 		files              []string
 	}{
-		{"nothing there", backup, fresh, false, [2]int64{93, 7}, []string{"stoa.db"}},
-		{"over a killed server's file", backup, killed, true, [2]int64{93, 7}, []string{"stoa.db"}},
+		{"nothing there", kept, fresh, false, [2]int64{93, 7}, []string{"stoa.db"}},
+		{"over a killed server's file", kept, killed, true, [2]int64{93, 7}, []string{"stoa.db"}},
 		{"a file with its write-ahead log", copied, killed, true, [2]int64{73, 27}, []string{"stoa.db"}},
-		{"over a link", backup, linked, true, [2]int64{93, 7}, []string{"stoa.db"}},
+		{"over a link", kept, linked, true, [2]int64{93, 7}, []string{"stoa.db"}},
 	}
 	for _, tt := range tests {
-		if err := db.Restore(t.Context(), "sqlite://"+tt.target, tt.from, db.RestoreOptions{Replace: tt.replace}); err != nil {
+		if err := backup.Restore(t.Context(), "sqlite://"+tt.target, tt.from, backup.Options{Replace: tt.replace}); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
 		}
@@ -294,12 +295,12 @@ func TestRestoreRefuses(t *testing.T) {
 		}
 		return path
 	}
-	backup, damaged := filepath.Join(folder, "backup"), filepath.Join(folder, "damaged")
-	if err := db.BackUp(t.Context(), source.url(), backup); err != nil {
+	kept, damaged := filepath.Join(folder, "backup"), filepath.Join(folder, "damaged")
+	if err := backup.Write(t.Context(), source.url(), kept); err != nil {
 		t.Fatal(err)
 	}
 	damageFile(t, source, damaged)
-	whole, err := os.ReadFile(backup)
+	whole, err := os.ReadFile(kept)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,17 +314,17 @@ func TestRestoreRefuses(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	want := listFolder(t, folder)
-	all := db.RestoreOptions{Replace: true}
+	all := backup.Options{Replace: true}
 	tests := []struct {
 		name    string
 		ctx     context.Context
 		url     string
 		path    string
-		options db.RestoreOptions
+		options backup.Options
 		want    string
 	}{
-		{"served", t.Context(), server.url(), backup, all, "served.db is in use by another process: stop it"},
-		{"exists", t.Context(), stopped.url(), backup, db.RestoreOptions{}, "stopped.db exists: --force replaces it"},
+		{"served", t.Context(), server.url(), kept, all, "served.db is in use by another process: stop it"},
+		{"exists", t.Context(), stopped.url(), kept, backup.Options{}, "stopped.db exists: --force replaces it"},
 		{"itself", t.Context(), stopped.url(), stopped.file, all, "is the database itself"},
 		{"damaged", t.Context(), stopped.url(), damaged, all, "damaged: the file is damaged"},
 		{"cut off", t.Context(), stopped.url(), short, all, "short: the file is damaged"},
@@ -331,20 +332,20 @@ func TestRestoreRefuses(t *testing.T) {
 		{"empty", t.Context(), stopped.url(), write("empty", ""), all, "empty is not a SQLite database"},
 		{"a dump", t.Context(), stopped.url(), write("dump", "PGDMP"), all, "dump is a dump of PostgreSQL: restore it with pg_restore"},
 		{"missing", t.Context(), stopped.url(), filepath.Join(folder, "none"), all, "none: no such file"},
-		{"refused by the caller", t.Context(), stopped.url(), backup, db.RestoreOptions{Replace: true, Check: func(_ context.Context, url string) error {
+		{"refused by the caller", t.Context(), stopped.url(), kept, backup.Options{Replace: true, Check: func(_ context.Context, url string) error {
 			if got := amountsOf(t, strings.TrimPrefix(url, "sqlite://")); got != [2]int64{100, 0} {
 				t.Errorf("the copy has %v", got)
 			}
 			return errors.New("not this one")
 		}}, "not this one"},
-		{"interrupted", ended, stopped.url(), backup, all, "context canceled"},
-		{"no folder", t.Context(), "sqlite://" + filepath.Join(folder, "none", "stoa.db"), backup, all, "none: no such file or directory"},
-		{"PostgreSQL", t.Context(), "postgres://db/stoa", backup, all, "no SQLite file"},
+		{"interrupted", ended, stopped.url(), kept, all, "context canceled"},
+		{"no folder", t.Context(), "sqlite://" + filepath.Join(folder, "none", "stoa.db"), kept, all, "none: no such file or directory"},
+		{"PostgreSQL", t.Context(), "postgres://db/stoa", kept, all, "no SQLite file"},
 	}
 	want = append(want, "dump", "empty", "text")
 	slices.Sort(want)
 	for _, tt := range tests {
-		if err := db.Restore(tt.ctx, tt.url, tt.path, tt.options); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if err := backup.Restore(tt.ctx, tt.url, tt.path, tt.options); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %s", tt.name, err, tt.want)
 		}
 	}
@@ -364,15 +365,15 @@ func TestRestoreOtherUser(t *testing.T) {
 	}
 	a := openAccounts(t, filepath.Join(t.TempDir(), "stoa.db"))
 	folder := t.TempDir()
-	backup := filepath.Join(t.TempDir(), "backup")
-	if err := db.BackUp(t.Context(), a.url(), backup); err != nil {
+	kept := filepath.Join(t.TempDir(), "backup")
+	if err := backup.Write(t.Context(), a.url(), kept); err != nil {
 		t.Fatal(err)
 	}
 	const other = 12345
 	if err := os.Chown(folder, other, other); err != nil {
 		t.Fatal(err)
 	}
-	err := db.Restore(t.Context(), "sqlite://"+filepath.Join(folder, "stoa.db"), backup, db.RestoreOptions{})
+	err := backup.Restore(t.Context(), "sqlite://"+filepath.Join(folder, "stoa.db"), kept, backup.Options{})
 	if err == nil || !strings.Contains(err.Error(), "belongs to the user 12345, who cannot use a file of root: restore as that user, as in runuser -u 12345 -- stoa restore FILE") {
 		t.Errorf("got %v", err)
 	}
