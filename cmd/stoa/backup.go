@@ -143,7 +143,10 @@ func (cmd *restoreCmd) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	state := describeStatus(schema)
-	if schema.Current < schema.Latest {
+	switch {
+	case schema.Dirty:
+		state = fmt.Sprintf("migration %d of %d was cut off; the server runs it again when it starts", schema.Current, schema.Latest)
+	case schema.Current < schema.Latest:
 		state = fmt.Sprintf("the schema is at %d of %d; the server brings it up to date when it starts", schema.Current, schema.Latest)
 	}
 	c.printStatus("%s has the backup %s; %s", strings.TrimPrefix(url, "sqlite://"), cmd.File, state)
