@@ -151,6 +151,9 @@ var sideFiles = []string{"-wal", "-shm", "-journal"}
 
 // replaceFile puts a checked copy of the file at path in the place of target.
 func replaceFile(ctx context.Context, target, path string, check func(context.Context, string) error) error {
+	if err := removeParts(target); err != nil {
+		return err
+	}
 	part, err := createPart(target)
 	if err != nil {
 		return err
@@ -178,6 +181,11 @@ func replaceFile(ctx context.Context, target, path string, check func(context.Co
 	if err := syncPath(part); err != nil {
 		return err
 	}
+	// The former file is complete without its log from here on, in case this process ends before the rename. A damaged one
+	// may be refused; then nothing is lost that could be read.
+	if former, err := openFile(target, "&mode=rw"); err == nil {
+		_ = errors.Join(mergeLog(ctx, former), former.Close())
+	}
 	for _, suffix := range sideFiles {
 		if err := os.Remove(target + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -201,6 +209,9 @@ func sqlitePath(databaseURL string) (string, error) {
 	return path, nil
 }
 
+// partInfix is between a file's name and a random number in the name of what will become the file.
+const partInfix = ".part-"
+
 // createPart creates an empty file in the folder of path, for what becomes the file at path, and returns its absolute
 // path. Its mode is 0600.
 func createPart(path string) (string, error) {
@@ -211,11 +222,28 @@ func createPart(path string) (string, error) {
 	if _, err := os.Stat(filepath.Dir(absolute)); err != nil {
 		return "", err // names the folder, not the temporary file
 	}
-	f, err := os.CreateTemp(filepath.Dir(absolute), filepath.Base(absolute)+".part-*")
+	f, err := os.CreateTemp(filepath.Dir(absolute), filepath.Base(absolute)+partInfix+"*")
 	if err != nil {
 		return "", err
 	}
 	return f.Name(), f.Close()
+}
+
+// removeParts removes what restores that were killed have left of target. The caller has locked the file, so that none is at
+// work.
+func removeParts(target string) error {
+	entries, err := os.ReadDir(filepath.Dir(target))
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), filepath.Base(target)+partInfix) {
+			if err := os.Remove(filepath.Join(filepath.Dir(target), entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // openFile opens the SQLite file at path with one connection and further parameters of its URL, without taking the lock.
@@ -241,7 +269,7 @@ func checkIntegrity(ctx context.Context, path string) error {
 		return err
 	}
 	result := ""
-	err = s.QueryRowContext(ctx, "PRAGMA journal_mode(DELETE)").Scan(&result)
+	err = mergeLog(ctx, s)
 	if err == nil {
 		err = s.QueryRowContext(ctx, "PRAGMA integrity_check(1)").Scan(&result)
 	}
@@ -252,6 +280,12 @@ func checkIntegrity(ctx context.Context, path string) error {
 		return fmt.Errorf("the file is damaged: %s", result)
 	}
 	return nil
+}
+
+// mergeLog moves the write-ahead log into the file and removes it: the file alone is then the database.
+func mergeLog(ctx context.Context, s *sql.DB) error {
+	mode := ""
+	return s.QueryRowContext(ctx, "PRAGMA journal_mode(DELETE)").Scan(&mode)
 }
 
 // checkFileKind returns an error if the file at path does not begin as a SQLite file does.

@@ -3,12 +3,15 @@ package backup_test
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -281,6 +284,72 @@ func copyFiles(t *testing.T, from, to string) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestRestoreKilled kills restores at moments of all their steps: afterwards the database is the former one with every
+// commit, also those in its write-ahead log, or the restored one, and the next restore removes what the killed ones left.
+func TestRestoreKilled(t *testing.T) {
+	// Not in parallel: a program that is being started has the locks of other tests for a moment.
+	folder := t.TempDir()
+	a := openAccounts(t, filepath.Join(t.TempDir(), "stoa.db"))
+	for range 100 { // so that a restore takes some time
+		a.exec(t, `INSERT INTO account (id, amount, filler) SELECT hex(randomblob(16)), 0, hex(randomblob(20000))`)
+	}
+	kept := filepath.Join(folder, "backup")
+	if err := errors.Join(a.move(t.Context(), 7), backup.Write(t.Context(), a.url(), kept), a.move(t.Context(), 20)); err != nil {
+		t.Fatal(err)
+	}
+	former := filepath.Join(folder, "former.db")
+	copyFiles(t, a.file, former)
+	run := func(target string) *exec.Cmd {
+		cmd := exec.Command(os.Args[0], "sqlite://"+target)
+		cmd.Env = append(os.Environ(), helperVariable+"="+kept)
+		return cmd
+	}
+	target := filepath.Join(t.TempDir(), "stoa.db")
+	copyFiles(t, former, target)
+	began := time.Now()
+	if out, err := run(target).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	took := time.Since(began)
+
+	const kills = 40
+	outcomes, left := map[[2]int64]int{}, 0
+	for i := range kills {
+		if err := errors.Join(os.Remove(target), removeIfThere(target+"-wal"), removeIfThere(target+"-shm")); err != nil {
+			t.Fatal(err)
+		}
+		copyFiles(t, former, target)
+		cmd := run(target)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		// The moments are spread over the time of one restore; the kernel ends the process in the middle of anything.
+		timer := time.AfterFunc(took*time.Duration(i+1)/kills, func() { _ = cmd.Process.Kill() })
+		_ = cmd.Wait()
+		timer.Stop()
+		left = max(left, len(listFolder(t, filepath.Dir(target)))-1)
+		outcomes[amountsOf(t, target)]++
+	}
+	t.Logf("%d kills within %v: %v, at most %d other files left", kills, took, outcomes, left)
+	if n := outcomes[[2]int64{73, 27}] + outcomes[[2]int64{93, 7}]; n != kills || outcomes[[2]int64{73, 27}] == 0 {
+		t.Errorf("after %d kills the database has %v, want [73 27] or [93 7]", kills, outcomes)
+	}
+	if out, err := run(target).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if diff := cmp.Diff([]string{"stoa.db"}, listFolder(t, filepath.Dir(target))); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+// removeIfThere removes a file, which need not exist.
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // TestRestoreRefuses checks that a restore that is refused, or fails, changes nothing.
