@@ -3,6 +3,7 @@ package backup_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -230,9 +232,9 @@ func TestRestore(t *testing.T) {
 	fresh := filepath.Join(t.TempDir(), "stoa.db")
 	killed := filepath.Join(t.TempDir(), "stoa.db")
 	copyFiles(t, a.file, killed)
-	real, linked := filepath.Join(t.TempDir(), "real.db"), filepath.Join(t.TempDir(), "stoa.db")
-	copyFiles(t, a.file, real)
-	if err := os.Symlink(real, linked); err != nil {
+	replaced, linked := filepath.Join(t.TempDir(), "real.db"), filepath.Join(t.TempDir(), "stoa.db")
+	copyFiles(t, a.file, replaced)
+	if err := os.Symlink(replaced, linked); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {
@@ -448,5 +450,41 @@ func TestRestoreOtherUser(t *testing.T) {
 	}
 	if names, err := os.ReadDir(folder); err != nil || len(names) > 0 {
 		t.Errorf("the folder has %v (%v)", names, err)
+	}
+}
+
+// TestFullDisk writes a backup to a disk that is too small, and restores one on such a disk: no part of it stays, and the
+// former database is as before.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	small := t.TempDir()
+	if err := syscall.Mount("stoa", small, "tmpfs", 0, "size=512k"); err != nil {
+		fmt.Fprintf(os.Stdout, "ATTENTION: %s: a small disk cannot be mounted here, so that nothing was tested: %v\n", t.Name(), err)
+		t.SkipNow()
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(small, syscall.MNT_DETACH) })
+	a := openAccounts(t, filepath.Join(t.TempDir(), "stoa.db"))
+	for range 100 {
+		a.exec(t, `INSERT INTO account (id, amount, filler) SELECT hex(randomblob(16)), 0, hex(randomblob(10000))`)
+	}
+	kept := filepath.Join(t.TempDir(), "backup")
+	if err := backup.Write(t.Context(), a.url(), kept); err != nil {
+		t.Fatal(err)
+	}
+	former := openAccounts(t, filepath.Join(small, "stoa.db"))
+	if err := errors.Join(former.move(t.Context(), 3), former.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := backup.Write(t.Context(), a.url(), filepath.Join(small, "backup")); err == nil || !strings.Contains(err.Error(), "full") {
+		t.Errorf("the backup: %v", err)
+	}
+	if err := backup.Restore(t.Context(), former.url(), kept, backup.Options{Replace: true}); err == nil || !strings.Contains(err.Error(), "no space left on device") {
+		t.Errorf("the restore: %v", err)
+	}
+	if diff := cmp.Diff([]string{"stoa.db"}, listFolder(t, small)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	if got := amountsOf(t, former.file); got != [2]int64{97, 3} {
+		t.Errorf("the former database has %v", got)
 	}
 }
