@@ -95,11 +95,8 @@ func Restore(ctx context.Context, databaseURL, path string, o Options) error {
 	if err := checkFileKind(path); err != nil {
 		return err
 	}
-	existing, err := os.Stat(target)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := checkOwner(target, existing); err != nil {
+	// Before the lock, whose file would be root's too.
+	if err := checkOwner(target); err != nil {
 		return err
 	}
 	lock, err := db.LockFile(target)
@@ -107,8 +104,10 @@ func Restore(ctx context.Context, databaseURL, path string, o Options) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	switch {
-	case existing == nil:
+	switch existing, err := os.Stat(target); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
 	case isSameFile(path, existing):
 		return fmt.Errorf("%s is the database itself, not a backup of it", path)
 	case !o.Replace:
@@ -124,15 +123,16 @@ func Restore(ctx context.Context, databaseURL, path string, o Options) error {
 
 // checkOwner returns an error if this process is root's and the server's file is another user's. The server could not use
 // a file of root, and giving it away in a folder of another user would let that user choose which file root gives away.
-func checkOwner(target string, existing fs.FileInfo) error {
+func checkOwner(target string) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	if existing == nil {
-		var err error
-		if existing, err = os.Stat(filepath.Dir(target)); err != nil {
-			return err
-		}
+	existing, err := os.Stat(target)
+	if errors.Is(err, fs.ErrNotExist) {
+		existing, err = os.Stat(filepath.Dir(target))
+	}
+	if err != nil {
+		return err
 	}
 	owner, ok := existing.Sys().(*syscall.Stat_t)
 	if !ok || owner.Uid == 0 {
@@ -159,7 +159,8 @@ func replaceFile(ctx context.Context, target, path string, check func(context.Co
 		return err
 	}
 	defer func() {
-		for _, suffix := range append(sideFiles, "") {
+		_ = os.Remove(part)
+		for _, suffix := range sideFiles {
 			_ = os.Remove(part + suffix)
 		}
 	}()
