@@ -185,7 +185,8 @@ func (d *drill) startLoad() (stop func()) {
 	ctx, cancel := context.WithCancel(d.Context())
 	var books sync.WaitGroup
 	books.Go(func() {
-		for i := 0; ctx.Err() == nil && i < 30; i++ { // an app has at most 100 open credits
+		d.keepBooks(d.Context(), first, 0)            // also where the load is over before that
+		for i := 1; ctx.Err() == nil && i < 30; i++ { // an app has at most 100 open credits
 			d.keepBooks(ctx, first, i)
 			sleepContext(ctx, d.loadTime()/30)
 		}
@@ -430,7 +431,7 @@ func (d *drill) checkLoads(m restoreMethod, age time.Duration) {
 			"document": `SELECT COUNT(*) FROM document WHERE CAST(REPLACE(id, '.txt', '') AS INTEGER) >= %d AND CAST(REPLACE(id, '.txt', '') AS INTEGER) < %d`,
 		} {
 			first := i * loadNumbers
-			if got, want := d.countRows(fmt.Sprintf(query, first, first+loadNumbers)), int(d.countBooks(kind, first).Load()); got != want || want == 0 {
+			if got, want := d.countRows(fmt.Sprintf(query, first, first+loadNumbers)), int(d.countBooks(kind, first).Load()); got < want || want == 0 {
 				d.Errorf("load %d: %d of the kind %s are there, %d were acknowledged", i+1, got, kind, want)
 			}
 		}
