@@ -488,3 +488,37 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("the former database has %v", got)
 	}
 }
+
+// TestWriteAsRoot checks that a backup by root of another user's database leaves no file of root next to it, which the
+// server could not open.
+func TestWriteAsRoot(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be wrong here")
+	}
+	folder := t.TempDir()
+	a := openAccounts(t, filepath.Join(folder, "stoa.db"))
+	if err := errors.Join(a.Close(), os.Remove(a.file+".lock")); err != nil {
+		t.Fatal(err)
+	}
+	const other = 12345
+	if err := errors.Join(os.Chown(folder, other, other), os.Chown(a.file, other, other)); err != nil {
+		t.Fatal(err)
+	}
+	if err := backup.Write(t.Context(), a.url(), filepath.Join(t.TempDir(), "backup")); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if owner := info.Sys().(*syscall.Stat_t).Uid; owner != other {
+			t.Errorf("%s belongs to %d", e.Name(), owner)
+		}
+	}
+}
