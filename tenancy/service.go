@@ -50,8 +50,9 @@ type Options struct {
 	// allowed.
 	CheckHost func(ctx context.Context, host string, private bool) error
 	// EraseApp removes what an app owns outside the database, such as vectors and files. It must be idempotent: it is
-	// called again for the same app after an error or a crash.
-	EraseApp func(ctx context.Context, by audit.Actor, app App) error
+	// called again for the same app after an error or a crash. An app that was moved continues in another installation: what
+	// it has outside the database, and its accounts, are that one's.
+	EraseApp func(ctx context.Context, by audit.Actor, app App, moved bool) error
 	// RewrapSealed re-encrypts, with the current master key, the values that other packages sealed with former ones.
 	RewrapSealed func(ctx context.Context, keys *keyring.Keyring) error
 	// Log receives the errors of background work; nil means [slog.Default].

@@ -54,6 +54,16 @@ func (s *Service) RebuildBalances(ctx context.Context) ([]BalanceDifference, err
 	return s.rebuildMatching(ctx, func(Budget) bool { return true })
 }
 
+// RebuildPlatform computes the balances of the platform's budgets in their current windows, after usage rows of an app were
+// added that no settlement has counted.
+func (s *Service) RebuildPlatform(ctx context.Context) error {
+	if err := s.readBudgets(ctx, ""); err != nil {
+		return err
+	}
+	_, err := s.rebuildMatching(ctx, func(b Budget) bool { return b.App == "" })
+	return err
+}
+
 // rebuildMatching calls rebuildBalance for the current window of each cached budget for which the function returns
 // true. An error does not stop it.
 func (s *Service) rebuildMatching(ctx context.Context, which func(Budget) bool) ([]BalanceDifference, error) {

@@ -58,6 +58,8 @@ var ownerColumns = []string{"tenant", "app_id", "app"}
 
 // catalog is what the database's schema says about apps.
 type catalog struct {
+	// schema is the version of the schema, the number of the last migration.
+	schema uint
 	// all are all tables with a column of ownerColumns, exported those that are not leftOut: table app first, the audit
 	// trail last, since it is chained while a lock is held.
 	all, exported []table
@@ -89,6 +91,9 @@ func readCatalog(ctx context.Context, tx *db.Tx, engine db.Engine) (*catalog, er
 		return nil, fmt.Errorf("read the catalogue: %w", err)
 	}
 	c := &catalog{}
+	if err := tx.Query(ctx, func(row db.Row) error { return row.Scan(&c.schema) }, `SELECT version FROM stoa_migrations`); err != nil {
+		return nil, fmt.Errorf("read the version of the schema: %w", err)
+	}
 	for name, list := range columns {
 		if t, ok := newTable(name, list); ok {
 			c.all = append(c.all, t)

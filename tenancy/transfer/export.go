@@ -84,7 +84,7 @@ func (e *exporter) run(ctx context.Context, tx *db.Tx, salt []byte) error {
 		return err
 	}
 	h := header{
-		Format: formatVersion, Schema: e.service.options.Schema, AppID: app.ID, App: app.Name, Issuer: e.service.options.Issuer,
+		Format: formatVersion, Schema: tables.schema, AppID: app.ID, App: app.Name, Issuer: e.service.options.Issuer,
 		ExportedAt: time.Now().UTC().Format(time.RFC3339), Salt: salt, Check: e.keys.check,
 	}
 	if err := e.w.writeLine(h); err != nil {

@@ -53,7 +53,7 @@ func (s *Service) Import(ctx context.Context, actor audit.Actor, passphrase stri
 	if err != nil {
 		return nil, err
 	}
-	c := checker{tables: tables, maxRows: s.options.MaxRows, schema: s.options.Schema, reader: newFileReader(file), rows: map[string]int64{}}
+	c := checker{tables: tables, maxRows: s.options.MaxRows, reader: newFileReader(file), rows: map[string]int64{}}
 	if err := c.run(ctx, passphrase); err != nil {
 		return nil, err
 	}
@@ -120,7 +120,6 @@ const maxKept = 16 << 20
 type checker struct {
 	tables  *catalog
 	maxRows int64
-	schema  uint
 	reader  *fileReader
 	rows    map[string]int64
 
@@ -198,8 +197,8 @@ func (c *checker) readHeader(passphrase string) error {
 	switch {
 	case h.Format > formatVersion:
 		return newVersionError("format", int64(h.Format), formatVersion)
-	case h.Schema > c.schema:
-		return newVersionError("schema", int64(h.Schema), int64(c.schema))
+	case h.Schema > c.tables.schema:
+		return newVersionError("schema", int64(h.Schema), int64(c.tables.schema))
 	case len(h.Salt) != saltSize:
 		return newFileError(1, "has no salt of %d bytes", saltSize)
 	}
@@ -228,7 +227,7 @@ func (c *checker) beginTable(line tableLine) (*table, error) {
 		return nil, newFileError(at, "table %s begins a second time", t.name)
 	}
 	c.rows[t.name] = 0
-	return t.reorder(line.Columns, at, c.header.Schema == c.schema)
+	return t.reorder(line.Columns, at, c.header.Schema == c.tables.schema)
 }
 
 // reorder returns a table with the given columns. A file of an older schema may lack some, which then have their defaults.

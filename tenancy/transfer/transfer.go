@@ -25,8 +25,6 @@ type Options struct {
 	// Issuer is the name of this installation's issuer of tokens. The owners of conversations in an imported file that its
 	// own issuer named become owners by this one.
 	Issuer string
-	// Schema is the version of the database's schema.
-	Schema uint
 	// MaxBytes bounds a file that is imported, 8 GiB; MaxRows its rows, 5 million.
 	MaxBytes int64
 	MaxRows  int64
