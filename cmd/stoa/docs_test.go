@@ -123,6 +123,12 @@ STOA=$STOA_SERVER TOKEN=$(stoa app token acme --sub dev --role developer)
 	"docs/operations/install.md": {skipped: map[string]string{
 		"apt ": needsPackage, "systemctl ": needsPackage, "export STOA_ADMIN_SECRET_FILE": needsPackage, "stoa health": needsPackage, "stoa app create": needsPackage,
 	}},
+	"docs/operations/move.md": {
+		prepare: acmeApp,
+		skipped: map[string]string{"stoa app import": "needs a second installation", "stoa app resume": "needs a second installation"},
+		written: []string{"acme exported to acme.jsonl", "acme deleted"},
+	},
+	"docs/operations/off-boarding.md": {prepare: acmeApp, written: []string{"acme exported to acme.jsonl", "acme deleted", "app.deleted"}},
 	"docs/security.md": {skipped: map[string]string{"stoa serve": needsPostgres}},
 	"docs/self-service.md": {
 		// The third revision, as on the page.
