@@ -129,7 +129,7 @@ STOA=$STOA_SERVER TOKEN=$(stoa app token acme --sub dev --role developer)
 		written: []string{"acme exported to acme.jsonl", "acme deleted"},
 	},
 	"docs/operations/off-boarding.md": {prepare: acmeApp, written: []string{"acme exported to acme.jsonl", "acme deleted", "app.deleted"}},
-	"docs/security.md": {skipped: map[string]string{"stoa serve": needsPostgres}},
+	"docs/security.md":                {skipped: map[string]string{"stoa serve": needsPostgres}},
 	"docs/self-service.md": {
 		// The third revision, as on the page.
 		prepare: acmeApp + `stoa app update acme --config globex.yaml

@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"stoa/agentsvc/document/corpus/corpustest"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -47,6 +47,25 @@ func (ts *testServer) callRPC(t *testing.T, credential, method string, params an
 	return ts.doRequest(t, "POST", "/agents/assistant", credential, newRPCCall(method, params))
 }
 
+// uploadDocument uploads a document and waits until it is found.
+func (ts *testServer) uploadDocument(t *testing.T, token, id, text string) {
+	t.Helper()
+	path := "/v1/document-stores/manual/documents/" + id
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, ts.url+path, strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "text/markdown")
+	if status, answer := ts.sendRequest(t, req); status != http.StatusAccepted {
+		t.Fatal(status, answer)
+	}
+	waitWithin(t, time.Minute, "the document is indexed", func() bool {
+		_, answer := ts.doRequest(t, "GET", path, token, nil)
+		return strings.Contains(answer, `"indexed"`)
+	})
+}
+
 // TestMoveApp moves an app with the commands from a server on SQLite to one on PostgreSQL and on to another on SQLite. Its
 // API key, conversations and citations are the same there; tokens of the former server are not valid.
 func TestMoveApp(t *testing.T) {
@@ -59,10 +78,10 @@ func TestMoveApp(t *testing.T) {
 	first := openTestServer(t, dbtest.NewSQLiteURL(t))
 	first.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": movedConfig, "secrets": map[string]string{"GREETING": "world"}})
 	first.createApp(t, "other", strings.ReplaceAll(movedConfig, "${GREETING}", "CANARY-B"))
-	first.indexDocuments(t, "acme", "manual", corpustest.Document{ID: "warranty.md", Title: "Warranty", Chunks: []string{"The warranty lasts two years from the day of purchase."}})
 	var key struct{ Key string }
 	first.requireStatus(t, http.StatusCreated, &key, "POST", "/admin/apps/acme/keys", testSecret, map[string]any{"name": "shop"})
 	token := first.createToken(t, "acme", "ana", nil)
+	first.uploadDocument(t, first.createToken(t, "acme", "dev", map[string]any{"roles": []string{"developer"}}), "warranty.md", "The warranty lasts two years from the day of purchase.")
 	_, opened := first.callRPC(t, key.Key, "message:send", newTextMessage("hi"))
 	task := parseFacts(t, opened).ID
 	_, cited := first.callRPC(t, key.Key, "message:send", newTextMessage("warranty?"))
