@@ -117,4 +117,7 @@ func (s *Service) AdoptApp(ctx context.Context, tx *db.Tx, app db.ID) error {
 }
 
 // CountAdopted adds the usage of an imported app to the balances of the platform's budgets, after its transaction.
-func (s *Service) CountAdopted(ctx context.Context) error { return s.Budgets.RebuildPlatform(ctx) }
+func (s *Service) CountAdopted(ctx context.Context) error {
+	_, err := s.Budgets.RebuildBalances(ctx, "")
+	return err
+}

@@ -87,7 +87,7 @@ func (s *Service) CreateApp(ctx context.Context, actor audit.Actor, d Draft, dry
 
 // buildDraft checks d completely and returns the state of the new app with a fresh id and data key. It writes nothing.
 func (s *Service) buildDraft(ctx context.Context, d Draft) (*appState, error) {
-	checked, err := s.checkDraft(ctx, &d)
+	checked, err := d.check(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -107,9 +107,9 @@ func (s *Service) buildDraft(ctx context.Context, d Draft) (*appState, error) {
 	return w, err
 }
 
-// checkDraft checks d completely and returns an app with what was derived from it: grants, limits and the warnings about
+// check checks d completely and returns an app with what was derived from it: grants, limits and the warnings about
 // the configuration.
-func (s *Service) checkDraft(ctx context.Context, d *Draft) (*App, error) {
+func (d *Draft) check(ctx context.Context, s *Service) (*App, error) {
 	grants, err := d.checkFields(s.store.options.Guard)
 	if err != nil {
 		return nil, err

@@ -14,28 +14,16 @@ import (
 // from then on. When DeleteApp returns nil, nothing is left except the app's audit entries. After an error or a crash
 // [Service.Run] completes the deletion, or DeleteApp may be called again.
 func (s *Service) DeleteApp(ctx context.Context, actor audit.Actor, name string, ifMatch ...string) error {
-	return s.deleteApp(ctx, actor, "app.delete", name, ifMatch, func(*App) error { return nil })
+	return s.maintenance.deleteApp(ctx, actor, "app.delete", name, ifMatch, func(*App) error { return nil })
 }
 
 // deleteMovedAction is the action of the audit entry about the deletion of an app that continues elsewhere. The entry is
 // also what a completion of the deletion knows that by.
 const deleteMovedAction = "app.delete_moved"
 
-// DeleteMovedApp is [Service.DeleteApp] for an app that was imported into another installation: its accounts are not
-// settled here, and what it has outside this database, such as vectors, stays, because it belongs to the app there. The
-// app must be suspended, so that nothing has happened since its export; the error is otherwise [agentsvc.CodePrecondition].
-func (s *Service) DeleteMovedApp(ctx context.Context, actor audit.Actor, name string, ifMatch ...string) error {
-	return s.deleteApp(ctx, actor, deleteMovedAction, name, ifMatch, func(a *App) error {
-		if a.Status == Suspended {
-			return nil
-		}
-		return agentsvc.NewError(agentsvc.CodePrecondition, "the app %s is %s: an app that was moved is suspended since its export", a.Name, a.Status)
-	})
-}
-
 // deleteApp is DeleteApp, with an audit entry of action, for an app that check accepts.
-func (s *Service) deleteApp(ctx context.Context, actor audit.Actor, action, name string, ifMatch []string, check func(*App) error) error {
-	app, err := s.store.changeApp(ctx, actor, action, name, false, func(e *appEdit) error {
+func (m *maintenance) deleteApp(ctx context.Context, actor audit.Actor, action, name string, ifMatch []string, check func(*App) error) error {
+	app, err := m.store.changeApp(ctx, actor, action, name, false, func(e *appEdit) error {
 		if err := e.app.checkTag(ifMatch); err != nil {
 			return err
 		}
@@ -46,7 +34,7 @@ func (s *Service) deleteApp(ctx context.Context, actor audit.Actor, action, name
 		return nil
 	})
 	if errors.Is(err, agentsvc.CodePrecondition) && name != DefaultName { // its deletion may have begun earlier
-		w, again := s.store.loadByName(ctx, name)
+		w, again := m.store.loadByName(ctx, name)
 		switch {
 		case again != nil:
 			return again
@@ -60,7 +48,7 @@ func (s *Service) deleteApp(ctx context.Context, actor audit.Actor, action, name
 	}
 	by := audit.System
 	by.Origin = actor.Origin
-	return s.maintenance.eraseApp(ctx, by, app)
+	return m.eraseApp(ctx, by, app)
 }
 
 // eraseApp deletes the data of an app whose status is Deleting: outside the database first, then the rows, the app's
@@ -102,7 +90,7 @@ func (m *maintenance) eraseApp(ctx context.Context, by audit.Actor, app App) err
 	return nil
 }
 
-// isMoved reports whether the app is being deleted by [Service.DeleteMovedApp].
+// isMoved reports whether the app is being deleted by [Moves.DeleteApp].
 func (m *maintenance) isMoved(ctx context.Context, app db.ID) (moved bool, err error) {
 	var b db.Batch
 	b.Query(func(db.Row) error { moved = true; return nil }, `SELECT 1 FROM audit WHERE app_id = $1 AND action = $2 LIMIT 1`, string(app), deleteMovedAction)

@@ -74,6 +74,7 @@ type Service struct {
 	Tokens     Tokens
 	Issuers    Issuers
 	DefaultApp *DefaultApp
+	Moves      Moves
 
 	store       *store
 	maintenance *maintenance
@@ -100,10 +101,12 @@ func New(d *db.DB, keys *keyring.Keyring, bus *signal.Bus, o Options) *Service {
 		s.log = slog.Default()
 	}
 	trail := audit.New(d, keys, s.log)
-	return &Service{
+	service := &Service{
 		Trail: trail, Revisions: Revisions{s}, Secrets: Secrets{s}, Roles: Roles{s}, Tokens: Tokens{s}, Issuers: Issuers{s}, DefaultApp: &DefaultApp{store: s},
 		store: s, maintenance: &maintenance{store: s, trail: trail, appDeleted: make(chan struct{}, 1)},
 	}
+	service.Moves = Moves{service}
+	return service
 }
 
 // Run performs the background work until ctx ends, whose error it returns: it chains the audit trail, completes

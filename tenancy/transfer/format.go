@@ -29,7 +29,7 @@ import (
 // formatVersion is the version of the format. A reader refuses a later one.
 const formatVersion = 1
 
-// MaxLine bounds one line of a file, in bytes: a document of 20 MiB in base64 with room for the row around it.
+// MaxLine bounds one line of a file, in bytes: a document of 20 MiB in base64 with space for the row around it.
 const MaxLine = 40 << 20
 
 // MinPassphrase is the shortest passphrase, in bytes. It protects the secrets of an app in a file that may be copied.
@@ -47,7 +47,7 @@ type header struct {
 	Issuer     string `json:"issuer"` // the name of the exporting installation's issuer of tokens
 	ExportedAt string `json:"exported_at"`
 	Salt       []byte `json:"salt"`
-	// Check tells a wrong passphrase from a changed file.
+	// Check distinguishes a wrong passphrase from a changed file.
 	Check []byte `json:"check"`
 }
 

@@ -57,7 +57,7 @@ func (s *Service) Import(ctx context.Context, actor audit.Actor, passphrase stri
 	if err := c.run(ctx, passphrase); err != nil {
 		return nil, err
 	}
-	app, err := s.apps.CheckImport(ctx, c.importedApp(), grants == DropGrants)
+	app, err := s.apps.Moves.CheckImport(ctx, c.importedApp(), grants == DropGrants)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (s *Service) Import(ctx context.Context, actor audit.Actor, passphrase stri
 	if err := s.db.Platform().RunTx(ctx, func(tx *db.Tx) error { return i.run(ctx, tx, actor) }); err != nil {
 		return nil, explainInsert(err, &app)
 	}
-	s.apps.PublishImport(&app)
+	s.apps.Moves.PublishImport(&app)
 	if s.options.Imported != nil {
 		s.options.Imported(context.WithoutCancel(ctx), app)
 	}
@@ -356,7 +356,7 @@ func (i *importer) run(ctx context.Context, tx *db.Tx, actor audit.Actor) error 
 			return err
 		}
 	}
-	err := i.service.apps.RecordImport(ctx, tx, actor, &i.summary.App, map[string]any{
+	err := i.service.apps.Moves.RecordImport(ctx, tx, actor, &i.summary.App, map[string]any{
 		"rows": i.summary.total(), "digest": i.summary.Digest, "exported_at": i.checked.header.ExportedAt,
 	})
 	if hook := i.service.options.InTx; err == nil && hook != nil {

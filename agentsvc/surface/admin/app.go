@@ -71,7 +71,7 @@ func (h appHandler) deleteApp(ctx context.Context, o *mutation.Request) (mutatio
 	switch o.HTTP.URL.Query().Get("moved") {
 	case "", "false":
 	case "true":
-		remove = h.apps.DeleteMovedApp
+		remove = h.apps.Moves.DeleteApp
 	default:
 		return mutation.Result{}, agentsvc.NewInvalidError("moved", "must be true or false")
 	}

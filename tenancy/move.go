@@ -12,6 +12,9 @@ import (
 	"stoa/tenancy/keyring"
 )
 
+// Moves are the changes of apps that move between installations. Package transfer has the files.
+type Moves struct{ service *Service }
+
 // ImportedApp is an app of another installation that is to become one of this installation, as its file has it. Its values
 // are untrusted.
 type ImportedApp struct {
@@ -34,7 +37,7 @@ func newImportError(format string, args ...any) error {
 
 // CheckImport checks an imported app as [Service.CreateApp] checks a draft, and that it is suspended, and returns it. With
 // dropGrants the app gets no grants, otherwise those of the file. It writes nothing.
-func (s *Service) CheckImport(ctx context.Context, in ImportedApp, dropGrants bool) (App, error) {
+func (m Moves) CheckImport(ctx context.Context, in ImportedApp, dropGrants bool) (App, error) {
 	if id, err := uuid.Parse(string(in.ID)); err != nil || id.String() != string(in.ID) {
 		return App{}, newImportError("the id %.63q is not that of an app", in.ID)
 	}
@@ -59,7 +62,7 @@ func (s *Service) CheckImport(ctx context.Context, in ImportedApp, dropGrants bo
 	if err := in.decrypt(&d, r.app.Revision); err != nil {
 		return App{}, err
 	}
-	checked, err := s.checkDraft(ctx, &d)
+	checked, err := d.check(ctx, m.service)
 	if err != nil {
 		return App{}, err
 	}
@@ -94,8 +97,8 @@ func (a *App) EncodeGrants() (string, error) {
 
 // RecordImport completes an import in the transaction that has inserted the app's rows: it checks that no other app has the
 // app's issuer, revokes the tokens of a former app of the same name, and writes the entry in the audit trail.
-func (s *Service) RecordImport(ctx context.Context, tx *db.Tx, actor audit.Actor, a *App, detail map[string]any) error {
-	if err := s.store.checkIssuerUnique(ctx, tx, a); err != nil {
+func (m Moves) RecordImport(ctx context.Context, tx *db.Tx, actor audit.Actor, a *App, detail map[string]any) error {
+	if err := m.service.store.checkIssuerUnique(ctx, tx, a); err != nil {
 		return err
 	}
 	if err := revokeFormerTokens(ctx, tx, a); err != nil {
@@ -105,9 +108,21 @@ func (s *Service) RecordImport(ctx context.Context, tx *db.Tx, actor audit.Actor
 }
 
 // PublishImport makes all processes notice an imported app. Call it after the commit.
-func (s *Service) PublishImport(a *App) {
-	s.store.publishChange(a.ID)
-	s.store.bus.Publish(topicName, a.Name)
+func (m Moves) PublishImport(a *App) {
+	m.service.store.publishChange(a.ID)
+	m.service.store.bus.Publish(topicName, a.Name)
+}
+
+// DeleteApp is [Service.DeleteApp] for an app that was imported into another installation: its accounts are not
+// settled here, and what it has outside this database, such as vectors, stays, because it belongs to the app there. The
+// app must be suspended, so that nothing has happened since its export; the error is otherwise [agentsvc.CodePrecondition].
+func (m Moves) DeleteApp(ctx context.Context, actor audit.Actor, name string, ifMatch ...string) error {
+	return m.service.maintenance.deleteApp(ctx, actor, deleteMovedAction, name, ifMatch, func(a *App) error {
+		if a.Status == Suspended {
+			return nil
+		}
+		return agentsvc.NewError(agentsvc.CodePrecondition, "the app %s is %s: an app that was moved is suspended since its export", a.Name, a.Status)
+	})
 }
 
 // importedRow is the row of an imported app as [appRecord.scanRow] reads it, without the limits of the plan.
