@@ -82,13 +82,16 @@ type fileKeys struct {
 	check []byte
 }
 
+// argonMemory is the memory of Argon2id in KiB. Only tests, which derive keys often, use less.
+var argonMemory uint32 = 64 << 10
+
 // deriveKeys derives the keys of a file by Argon2id with the second recommendation of RFC 9106 (64 MiB, 3 passes, 4
 // lanes). The parameters belong to the format, so that no file decides what its import costs.
 func deriveKeys(passphrase string, salt []byte) (*fileKeys, error) {
 	if len(passphrase) < MinPassphrase || len(passphrase) > maxPassphrase {
 		return nil, agentsvc.NewInvalidError("passphrase", "must have %d to %d bytes", MinPassphrase, maxPassphrase)
 	}
-	secret := argon2.IDKey([]byte(passphrase), salt, 3, 64<<10, 4, 32)
+	secret := argon2.IDKey([]byte(passphrase), salt, 3, argonMemory, 4, 32)
 	k := &fileKeys{}
 	var master []byte
 	for purpose, to := range map[string]*[]byte{"keys": &master, "mac": &k.mac, "check": &k.check} {

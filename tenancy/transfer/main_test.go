@@ -6,4 +6,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	argonMemory = 64 // TestMoveApp in cmd/stoa derives keys with all of it
+	goleak.VerifyTestMain(m)
+}
