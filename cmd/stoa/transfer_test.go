@@ -66,6 +66,14 @@ func (ts *testServer) uploadDocument(t *testing.T, token, id, text string) {
 	})
 }
 
+// readCommitted returns what a budget counts.
+func (ts *testServer) readCommitted(t *testing.T, path string) (n int64) {
+	t.Helper()
+	var b struct{ Committed int64 }
+	ts.requireStatus(t, http.StatusOK, &b, "GET", path, testSecret, nil)
+	return b.Committed
+}
+
 // TestMoveApp moves an app with the commands from a server on SQLite to one on PostgreSQL and on to another on SQLite. Its
 // API key, conversations and citations are the same there; tokens of the former server are not valid.
 func TestMoveApp(t *testing.T) {
@@ -91,6 +99,13 @@ func TestMoveApp(t *testing.T) {
 	}
 	_, wantTask := first.callRPC(t, key.Key, "tasks/get", map[string]any{"id": task})
 
+	budget := map[string]any{"name": "cap", "unit": "calls", "amount": 1000, "window": "year", "hard": false}
+	first.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, budget)
+	used := first.readCommitted(t, "/admin/apps/acme/budgets/cap")
+	if used == 0 {
+		t.Error("the budget counts no call")
+	}
+
 	source := first
 	for i, url := range []string{dbtest.NewPostgresURL(t), dbtest.NewSQLiteURL(t)} {
 		file := filepath.Join(folder, "acme-"+string(rune('1'+i)))
@@ -101,8 +116,14 @@ func TestMoveApp(t *testing.T) {
 			t.Errorf("the file has something of another app or the configuration in clear text, or no conversation (%v)", err)
 		}
 		target := openTestServer(t, url)
+		target.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/budgets", testSecret, budget)
 		if out := target.runMove(t, 0, "import", file, "--passphrase-file", secret); !strings.Contains(out, "acme imported") || !strings.Contains(out, "suspended") {
 			t.Error(out)
+		}
+		for _, path := range []string{"/admin/apps/acme/budgets/cap", "/admin/budgets/cap"} {
+			if got := target.readCommitted(t, path); got != used {
+				t.Errorf("%s counts %d calls, the former installation %d", path, got, used)
+			}
 		}
 		target.runMove(t, exitFailed, "import", file, "--passphrase-file", secret)
 		if status, text := target.callRPC(t, key.Key, "message:send", newTextMessage("hi")); status != http.StatusForbidden {
@@ -138,6 +159,7 @@ func TestMoveApp(t *testing.T) {
 		if code := runCommand(t.Context(), []string{"audit", "verify", "--server", target.url}, &console{in: strings.NewReader(""), out: &out, err: &out}); code != 0 {
 			t.Errorf("the audit trail does not verify: %s", out.String())
 		}
+		used = target.readCommitted(t, "/admin/apps/acme/budgets/cap")
 		source = target
 	}
 }

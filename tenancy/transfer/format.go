@@ -217,8 +217,14 @@ func (r *fileReader) next() error {
 	}
 }
 
+// maxObjectLine bounds a line that is no row, in bytes.
+const maxObjectLine = 64 << 10
+
 // decode decodes the line as an object without unknown members.
 func (r *fileReader) decode(v any) error {
+	if len(r.content) > maxObjectLine {
+		return newFileError(r.line, "is longer than %d bytes and no row", maxObjectLine)
+	}
 	d := json.NewDecoder(bytes.NewReader(r.content))
 	d.DisallowUnknownFields()
 	if d.Decode(v) != nil || d.More() {
@@ -238,12 +244,13 @@ func (r *fileReader) isRow() bool { return len(r.content) > 0 && r.content[0] ==
 
 // row decodes the line as a row with the columns of t into values, whose capacity is used again.
 func (r *fileReader) row(t *table, values []any) ([]any, error) {
-	var raw []json.RawMessage
-	if err := json.Unmarshal(r.content, &raw); err != nil {
-		return nil, newFileError(r.line, "is not a row")
+	// Counted first, since a decoded value takes more memory than its text.
+	if n := countValues(r.content); n != len(t.columns) {
+		return nil, newFileError(r.line, "has %d values, the table %s has %d columns", n, t.name, len(t.columns))
 	}
-	if len(raw) != len(t.columns) {
-		return nil, newFileError(r.line, "has %d values, the table %s has %d columns", len(raw), t.name, len(t.columns))
+	var raw []json.RawMessage
+	if err := json.Unmarshal(r.content, &raw); err != nil || len(raw) != len(t.columns) {
+		return nil, newFileError(r.line, "is not a row")
 	}
 	values = values[:0]
 	for i, c := range t.columns {
@@ -254,6 +261,25 @@ func (r *fileReader) row(t *table, values []any) ([]any, error) {
 		values = append(values, v)
 	}
 	return values, nil
+}
+
+// countValues returns how many values the array in a line has. The result is arbitrary if the line is no array of values
+// that are strings, numbers, booleans and null.
+func countValues(line []byte) int {
+	n, inString, escaped := 1, false, false
+	for _, c := range line {
+		switch {
+		case escaped:
+			escaped = false
+		case inString:
+			escaped, inString = c == '\\', c != '"'
+		case c == '"':
+			inString = true
+		case c == ',':
+			n++
+		}
+	}
+	return n
 }
 
 // decodeValue decodes a value of a kind.

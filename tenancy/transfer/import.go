@@ -11,7 +11,6 @@ import (
 	"hash/fnv"
 	"io"
 	"os"
-	"slices"
 
 	"stoa/agentsvc"
 	"stoa/tenancy"
@@ -191,7 +190,7 @@ func (c *checker) run(ctx context.Context, passphrase string) error {
 func (c *checker) readHeader(passphrase string) error {
 	h := &c.header
 	// A later format may have members that this version does not know.
-	if json.Unmarshal(c.reader.content, h) != nil || h.Format < 1 {
+	if len(c.reader.content) > maxObjectLine || json.Unmarshal(c.reader.content, h) != nil || h.Format < 1 {
 		return agentsvc.NewInvalidError("file", "is not an exported app: its first line has no stoa_app")
 	}
 	switch {
@@ -476,14 +475,4 @@ func foreignNumber(app db.ID, number any) any {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%s %d", app, n) // never fails
 	return -int64(h.Sum64()>>2) - 1
-}
-
-// Tables returns the names of the tables in Rows, sorted.
-func (s *Summary) Tables() []string {
-	names := make([]string, 0, len(s.Rows))
-	for name := range s.Rows {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }

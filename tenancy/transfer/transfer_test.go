@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -454,6 +455,8 @@ func TestHostileFiles(t *testing.T) {
 		{"a table that is left out", insertBeforeEnd(`{"table":"budget_gone","columns":["budget","since","amount"]}`, `["x",1,1]`).apply(t, file), "is not one of an exported app"},
 		{"a table twice", insertBeforeEnd(`{"table":"app_mark","columns":["subject","not_before"]}`).apply(t, file), "a second time"},
 		{"two rows of app", edit(func(lines []string) []string { return slices.Insert(lines, 2, lines[2]) }).apply(t, file), "second row of table app"},
+		{"a row of many values", insertBeforeEnd(`["x"`+strings.Repeat(",1", 200_000)+"]").apply(t, file), "has 200001 values"},
+		{"a table of many columns", insertBeforeEnd(`{"table":"event","columns":["x"`+strings.Repeat(`,""`, 100_000)+"]}").apply(t, file), "no row"},
 		{"a wrong type", replaceIn("event", "[", `[{},`).apply(t, file), "line"},
 		{"an entry of the audit trail that was changed", replaceIn("audit", "app.create", "app.delete").apply(t, file), "is not as it was chained"},
 		{"an active app", replaceIn("app", `"suspended"`, `"active"`).apply(t, file), "is not suspended"},
@@ -509,6 +512,57 @@ func (c *cell) countEverything(t *testing.T) map[string]int {
 		all[table.name] = tenancytest.CountRows(t, c.d.Platform(), "SELECT COUNT(*) FROM "+quote(table.name))
 	}
 	return all
+}
+
+// TestOlderSchema imports a file of an older schema, which lacks columns: they have their defaults. A file of this schema
+// must have all of them.
+func TestOlderSchema(t *testing.T) {
+	t.Parallel()
+	source := newCell(t, dbtest.NewSQLite(t), 1, Options{})
+	tenancytest.CreateApp(t, source.apps, tenancy.Draft{Name: "acme"})
+	app, err := source.apps.SuspendApp(t.Context(), tenancytest.Actor, "acme", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenancytest.ExecSQL(t, source.d.Platform(), `INSERT INTO session_turn (tenant, owner_iss, owner_sub, context_id, position, task, body, turn, epoch, at)
+		VALUES ($1, '', 'ana', 'c', 1, 't', '{}', 7, 7, 7)`, string(app.ID))
+	file := source.export(t, "acme")
+	lacking := edit(func(lines []string) []string {
+		at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, `{"table":"session_turn"`) })
+		lines[at] = `{"table":"session_turn","columns":["owner_iss","owner_sub","context_id","position","task","body"]}`
+		lines[at+1] = `["","ana","c",1,"t","{}"]`
+		return lines
+	})
+	schema := fmt.Sprintf(`"schema":%d`, source.readTables(t).schema)
+	c := newCell(t, dbtest.NewSQLite(t), 2, Options{})
+	_, err = c.Import(t.Context(), tenancytest.Actor, passphrase, "", bytes.NewReader(lacking.apply(t, file)))
+	if err == nil || !strings.Contains(err.Error(), "lacks columns") {
+		t.Errorf("a file of this schema: %v", err)
+	}
+	older := lacking.andThen(replaceIn("", schema, `"schema":1`)).apply(t, file)
+	if _, err := c.Import(t.Context(), tenancytest.Actor, passphrase, "", bytes.NewReader(older)); err != nil {
+		t.Fatal(err)
+	}
+	if n := tenancytest.CountRows(t, c.d.Platform(), `SELECT COUNT(*) FROM session_turn WHERE tenant = $1 AND turn = 0 AND epoch = 0`, string(app.ID)); n != 1 {
+		t.Errorf("%d turns with defaults, want 1", n)
+	}
+}
+
+// TestBusy begins more imports than a process may have at a time.
+func TestBusy(t *testing.T) {
+	t.Parallel()
+	c := newCell(t, dbtest.NewSQLite(t), 1, Options{})
+	for range maxRunning {
+		_, end, err := c.begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer end()
+	}
+	_, err := c.Import(t.Context(), tenancytest.Actor, passphrase, "", strings.NewReader(""))
+	tenancytest.WantErr(t, err, agentsvc.CodeBusy)
+	_, err = c.Export(t.Context(), tenancytest.Actor, "acme", passphrase, io.Discard)
+	tenancytest.WantErr(t, err, agentsvc.CodeBusy)
 }
 
 // TestGrants imports an app that may use powers of the host.
