@@ -40,8 +40,13 @@ const (
 	kindBytes   = "BYTEA"
 )
 
-// column is a column of a table: its name, and its type as one of the kinds, or as the database names it if it is none.
-type column struct{ name, kind string }
+// column is a column of a table.
+type column struct {
+	name string
+	// kind is the type as one of the kinds, or as the database names it if it is none.
+	kind     string
+	nullable bool
+}
 
 // table is a table with rows about apps.
 type table struct {
@@ -60,6 +65,8 @@ var ownerColumns = []string{"tenant", "app_id", "app"}
 type catalog struct {
 	// schema is the version of the schema, the number of the last migration.
 	schema uint
+	// engine is that of the database.
+	engine db.Engine
 	// all are all tables with a column of ownerColumns, exported those that are not leftOut: table app first, the audit
 	// trail last, since it is chained while a lock is held.
 	all, exported []table
@@ -75,7 +82,7 @@ func readCatalog(ctx context.Context, tx *db.Tx, engine db.Engine) (*catalog, er
 	err := tx.Query(ctx, func(row db.Row) error {
 		var name string
 		var c column
-		if err := row.Scan(&name, &c.name, &c.kind); err != nil {
+		if err := row.Scan(&name, &c.name, &c.kind, &c.nullable); err != nil {
 			return err
 		}
 		// The schema of SQLite names bytes BLOB. INTEGER is the row id of a table with a full-text index.
@@ -90,7 +97,7 @@ func readCatalog(ctx context.Context, tx *db.Tx, engine db.Engine) (*catalog, er
 	if err != nil {
 		return nil, fmt.Errorf("read the catalogue: %w", err)
 	}
-	c := &catalog{}
+	c := &catalog{engine: engine}
 	if err := tx.Query(ctx, func(row db.Row) error { return row.Scan(&c.schema) }, `SELECT version FROM stoa_migrations`); err != nil {
 		return nil, fmt.Errorf("read the version of the schema: %w", err)
 	}
@@ -112,12 +119,12 @@ func readCatalog(ctx context.Context, tx *db.Tx, engine db.Engine) (*catalog, er
 	return c, nil
 }
 
-const postgresColumns = `SELECT CAST(c.relname AS TEXT), CAST(a.attname AS TEXT), format_type(a.atttypid, a.atttypmod) FROM pg_class c
+const postgresColumns = `SELECT CAST(c.relname AS TEXT), CAST(a.attname AS TEXT), format_type(a.atttypid, a.atttypmod), NOT a.attnotnull FROM pg_class c
 	JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
 	WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND pg_table_is_visible(c.oid) AND c.relnamespace <> 'pg_catalog'::regnamespace
 	ORDER BY c.relname, a.attnum`
 
-const sqliteColumns = `SELECT t.name, c.name, c.type FROM pragma_table_list t JOIN pragma_table_info(t.name) c
+const sqliteColumns = `SELECT t.name, c.name, c.type, c."notnull" = 0 AND c.pk = 0 FROM pragma_table_list t JOIN pragma_table_info(t.name) c
 	WHERE t.schema = 'main' AND t.type = 'table' ORDER BY t.name, c.cid`
 
 // newTable returns a table if one of its columns has the id of an app.

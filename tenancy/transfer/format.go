@@ -255,7 +255,7 @@ func (r *fileReader) row(t *table, values []any) ([]any, error) {
 	values = values[:0]
 	for i, c := range t.columns {
 		v, err := decodeValue(c.kind, raw[i])
-		if err != nil {
+		if err != nil || v == nil && !c.nullable {
 			return nil, newFileError(r.line, "the value of column %s of table %s has not the type %s", c.name, t.name, c.kind)
 		}
 		values = append(values, v)

@@ -11,6 +11,8 @@ import (
 	"hash/fnv"
 	"io"
 	"os"
+	"strings"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/tenancy"
@@ -177,6 +179,9 @@ func (c *checker) run(ctx context.Context, passphrase string) error {
 			return err
 		}
 		c.rows[current.name]++
+		if err := c.checkTexts(current, values); err != nil {
+			return err
+		}
 		if err := c.keep(current, values); err != nil {
 			return err
 		}
@@ -243,6 +248,19 @@ func (t *table) reorder(names []string, at int64, complete bool) (*table, error)
 		return nil, newFileError(at, "table %s lacks columns", t.name)
 	}
 	return in, nil
+}
+
+// checkTexts returns an error for a value that this database cannot store.
+func (c *checker) checkTexts(t *table, values []any) error {
+	for i, v := range values {
+		if text, ok := v.(string); ok && c.tables.engine == db.Postgres && strings.ContainsRune(text, 0) {
+			return newFileError(c.reader.line, "column %s of table %s has a text with a zero byte, which PostgreSQL cannot store: import the app into SQLite", t.columns[i].name, t.name)
+		}
+		if n, ok := v.(int64); ok && t.name == invoiceTable && t.columns[i].name == numberColumn && n > maxForeignNumber {
+			return newFileError(c.reader.line, "an invoice has the number %d, %d is the largest", n, maxForeignNumber)
+		}
+	}
+	return nil
 }
 
 // keep keeps what the check of the app needs.
@@ -389,6 +407,9 @@ const (
 	maxInsertBytes  = 1 << 20
 )
 
+// statementTimeout bounds one INSERT.
+const statementTimeout = 2 * time.Minute
+
 // insertTable inserts the rows of a table and reads the line after them.
 func (i *importer) insertTable(ctx context.Context, tx *db.Tx, t *table) error {
 	most := min(maxInsertRows, max(1, maxInsertParams/(len(t.columns)+1)))
@@ -403,7 +424,10 @@ func (i *importer) insertTable(ctx context.Context, tx *db.Tx, t *table) error {
 		if rows < most {
 			text = t.insertSQL(rows)
 		}
-		_, err := tx.Exec(ctx, text, args...)
+		// The context of the import ends hours later: a database that does not answer must not be waited for so long.
+		inTime, cancel := context.WithTimeout(ctx, statementTimeout)
+		defer cancel()
+		_, err := tx.Exec(inTime, text, args...)
 		args, rows, size = args[:0], 0, 0
 		return err
 	}
@@ -457,22 +481,29 @@ func (i *importer) adapt(t *table, values []any) (kept bool, err error) {
 		}
 		values[t.index("grants")] = grants
 	case invoiceTable:
-		if at := t.index("number"); at >= 0 {
+		if at := t.index(numberColumn); at >= 0 {
 			values[at] = foreignNumber(i.checked.header.AppID, values[at])
 		}
 	}
 	return true, reseal(t, values, string(i.checked.header.AppID), i.service.keys, i.checked.keys.ring, i.service.keys.CurrentKeyID())
 }
 
+// numberColumn is the column of an invoice's number, maxForeignNumber the largest that is imported.
+const (
+	numberColumn     = "number"
+	maxForeignNumber = 1<<31 - 1
+)
+
 // foreignNumber returns the number under which an invoice of another installation is stored: negative, so that it is none of
-// this installation's, whose numbers have no gaps. The document has the number that was given. One that is negative
-// already was imported before and keeps its number.
+// this installation's, whose numbers have no gaps; in the order of the numbers that were given, which the documents have;
+// and with 30 bits of the app's id, because no two invoices have the same. One that is negative already was imported before
+// and keeps its number.
 func foreignNumber(app db.ID, number any) any {
 	n, ok := number.(int64)
 	if !ok || n < 0 {
 		return number
 	}
-	h := fnv.New64a()
-	_, _ = fmt.Fprintf(h, "%s %d", app, n) // never fails
-	return -int64(h.Sum64()>>2) - 1
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(app)) // never fails
+	return -int64(1)<<62 + int64(h.Sum32()>>2)<<31 + n
 }

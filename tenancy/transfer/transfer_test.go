@@ -455,6 +455,11 @@ func TestHostileFiles(t *testing.T) {
 		{"a table that is left out", insertBeforeEnd(`{"table":"budget_gone","columns":["budget","since","amount"]}`, `["x",1,1]`).apply(t, file), "is not one of an exported app"},
 		{"a table twice", insertBeforeEnd(`{"table":"app_mark","columns":["subject","not_before"]}`).apply(t, file), "a second time"},
 		{"two rows of app", edit(func(lines []string) []string { return slices.Insert(lines, 2, lines[2]) }).apply(t, file), "second row of table app"},
+		{"no value", edit(func(lines []string) []string {
+			at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, `{"table":"ledger"`) })
+			lines[at+1] = "[null" + lines[at+1][strings.IndexByte(lines[at+1], ','):]
+			return lines
+		}).apply(t, file), "has not the type"},
 		{"a row of many values", insertBeforeEnd(`["x"`+strings.Repeat(",1", 200_000)+"]").apply(t, file), "has 200001 values"},
 		{"a table of many columns", insertBeforeEnd(`{"table":"event","columns":["x"`+strings.Repeat(`,""`, 100_000)+"]}").apply(t, file), "no row"},
 		{"a wrong type", replaceIn("event", "[", `[{},`).apply(t, file), "line"},
@@ -545,6 +550,42 @@ func TestOlderSchema(t *testing.T) {
 	}
 	if n := tenancytest.CountRows(t, c.d.Platform(), `SELECT COUNT(*) FROM session_turn WHERE tenant = $1 AND turn = 0 AND epoch = 0`, string(app.ID)); n != 1 {
 		t.Errorf("%d turns with defaults, want 1", n)
+	}
+}
+
+// TestZeroBytes moves a text with a zero byte, which SQLite stores and PostgreSQL does not.
+func TestZeroBytes(t *testing.T) {
+	t.Parallel()
+	source := newCell(t, dbtest.NewSQLite(t), 1, Options{})
+	tenancytest.CreateApp(t, source.apps, tenancy.Draft{Name: "acme"})
+	app, err := source.apps.SuspendApp(t.Context(), tenancytest.Actor, "acme", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenancytest.ExecSQL(t, source.d.Platform(), `INSERT INTO event (tenant, task, seq, at, kind, body) VALUES ($1, 't', 1, 1, 'k', $2)`, string(app.ID), "a\x00b")
+	file := source.export(t, "acme")
+	_, err = newCell(t, dbtest.NewPostgres(t), 2, Options{}).Import(t.Context(), tenancytest.Actor, passphrase, "", bytes.NewReader(file))
+	if err == nil || !strings.Contains(err.Error(), "zero byte") {
+		t.Errorf("error %v", err)
+	}
+	c := newCell(t, dbtest.NewSQLite(t), 2, Options{})
+	if _, err := c.Import(t.Context(), tenancytest.Actor, passphrase, "", bytes.NewReader(file)); err != nil {
+		t.Error(err)
+	}
+	if n := tenancytest.CountRows(t, c.d.Platform(), `SELECT COUNT(*) FROM event WHERE tenant = $1 AND body = $2`, string(app.ID), "a\x00b"); n != 1 {
+		t.Errorf("%d events with the text, want 1", n)
+	}
+}
+
+// TestForeignNumbers checks that numbers of imported invoices are negative, in order, and other ones for each app.
+func TestForeignNumbers(t *testing.T) {
+	t.Parallel()
+	one, next, most := foreignNumber("a", int64(1)).(int64), foreignNumber("a", int64(2)).(int64), foreignNumber("a", int64(maxForeignNumber)).(int64)
+	if other := foreignNumber("b", int64(1)); one >= next || next >= most || most >= 0 || other == one {
+		t.Errorf("numbers %d, %d, %d, of another app %d", one, next, most, other)
+	}
+	if again := foreignNumber("a", one); again != one {
+		t.Errorf("a number that was imported becomes %d", again)
 	}
 }
 
