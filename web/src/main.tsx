@@ -14,7 +14,6 @@ import { Empty, Problem } from "./parts";
 import { Playground } from "./playground";
 import { appSearch, texts, usageSearch } from "./search";
 import { session } from "./session";
-import { Task } from "./task";
 import { Tasks } from "./tasks";
 
 const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : undefined);
@@ -51,7 +50,12 @@ const routes = [
       return { ...(status && { status }), ...(agent && { agent }), ...(cursor && { cursor }) };
     },
   }),
-  at("/tasks/$task", Task),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/tasks/$task",
+    component: lazyRouteComponent(() => import("./task"), "Task"),
+    validateSearch: texts("find"),
+  }),
   at("/agents", Agents),
   at("/agents/$agent", Agent),
   at("/inbox", Inbox),

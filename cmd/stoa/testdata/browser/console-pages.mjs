@@ -11,7 +11,7 @@ export async function start({folder, executablePath, url, shots}) {
 
   // A journey that fails leaves a picture of each page and what was complained about.
   process.on('uncaughtException', async error => {
-    console.error(error, complaints.slice(0, 5))
+    console.error(error.message ?? error, complaints.slice(0, 5))
     for (const [i, context] of browser.contexts().entries()) {
       for (const page of context.pages()) await page.screenshot({path: `${shots}/failed-${i}.png`}).catch(() => {})
     }
@@ -50,7 +50,7 @@ export async function start({folder, executablePath, url, shots}) {
     await page.getByRole('navigation', {name: 'Console'}).waitFor()
   }
   const visit = (page, name) => page.getByRole('navigation', {name: 'Console'}).getByRole('link', {name}).click()
-  const shoot = (page, name) => page.screenshot({path: `${shots}/${name}.png`, fullPage: true})
+  const shoot = (page, name, fullPage = true) => page.screenshot({path: `${shots}/${name}.png`, fullPage})
   // check writes down violations of the policy, markup that ran, and serious findings about accessibility.
   const check = async (page, name = '') => {
     const found = await page.evaluate(() => ({violations: globalThis.violations.splice(0), pwned: globalThis.pwned, images: document.querySelectorAll('#root img').length}))
@@ -62,8 +62,8 @@ export async function start({folder, executablePath, url, shots}) {
       complaints.push(`${name || page.url()}: ${v.id}: ${v.nodes.slice(0, 3).map(n => n.target.join(' ') + ' ' + n.html.slice(0, 160) + ' ' + (n.any[0]?.message ?? '')).join(' | ')}`)
     }
   }
-  // picture checks a page and takes its picture, in both colour schemes and on a phone.
-  const picture = async (page, name) => {
+  // picture checks a page and takes its picture, in both colour schemes and on a phone; without fullPage of what is in sight.
+  const picture = async (page, name, fullPage = true) => {
     for (const [kind, colorScheme, viewport] of [['light', 'light'], ['dark', 'dark'], ['narrow', 'light', {width: 390, height: 800}]]) {
       await page.emulateMedia({colorScheme, reducedMotion: 'reduce'})
       const before = page.viewportSize()
@@ -71,7 +71,7 @@ export async function start({folder, executablePath, url, shots}) {
       await check(page, `${name} ${kind}`)
       const width = await page.evaluate(() => document.documentElement.scrollWidth)
       if (viewport && width > viewport.width) complaints.push(`${name} is ${width} pixels wide on a phone`)
-      await shoot(page, `${name}-${kind}`)
+      await shoot(page, `${name}-${kind}`, fullPage)
       if (viewport) await page.setViewportSize(before)
     }
     await page.emulateMedia({colorScheme: 'light', reducedMotion: 'reduce'})
