@@ -56,7 +56,7 @@ const routes = [
     component: lazyRouteComponent(() => import("./task"), "Task"),
     validateSearch: texts("find"),
   }),
-  at("/agents", Agents),
+  createRoute({ getParentRoute: () => root, path: "/agents", component: Agents, validateSearch: texts("view") }),
   at("/agents/$agent", Agent),
   at("/inbox", Inbox),
   createRoute({

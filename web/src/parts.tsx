@@ -133,7 +133,7 @@ export function Json({ value }: { value: unknown }) {
   const text = JSON.stringify(value, null, 2) ?? "";
   return (
     <>
-      <Code block className="json">
+      <Code block className="json" tabIndex={0}>
         {all ? text : text.slice(0, mostJson)}
       </Code>
       {!all && text.length > mostJson && (
