@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 )
@@ -248,7 +249,14 @@ func TestConsoleLargeTask(t *testing.T) {
 	p.createApp(t, "acme", string(config))
 	token := p.createToken(t, "acme", "ana", map[string]any{"roles": []string{"operator"}})
 	var task taskAnswer
-	p.requireStatus(t, http.StatusOK, &task, "POST", "/agents/many", token, newRPCCall("message:send", newTextMessage("go")))
+	params := newTextMessage("go")
+	params["configuration"] = map[string]any{"blocking": false}
+	p.requireStatus(t, http.StatusOK, &task, "POST", "/agents/many", token, newRPCCall("message:send", params))
+	waitWithin(t, 2*time.Minute, "the task has ended", func() bool {
+		var now struct{ Status struct{ State string } }
+		p.requireStatus(t, http.StatusOK, &now, "GET", "/tasks/"+task.Result.TaskID+"?history_length=0", token, nil)
+		return now.Status.State == "failed"
+	})
 	want := map[string]any{
 		"few": true, "first": true, "last": "failed", "fewAtTheEnd": true, "found": "80 of 10,084 steps", "onlyFound": true, "slow": []any{},
 		"hosts": []any{}, "complaints": []any{},

@@ -41,7 +41,7 @@ for (let i = 0; i < 3 && !['performance', 'accessibility', 'best-practices'].eve
 }
 console.error(`Lighthouse, desktop: ${Object.entries(best).map(([name, score]) => `${name} ${score}`).join(', ')}`)
 seen.below95 = Object.entries(best).filter(([, score]) => score < 95).map(([name]) => name)
-const page = await open({viewport: {width: 1200, height: 660}})
+const page = await open({viewport: {width: 1200, height: 720}})
 await page.goto(`${url}/console/`)
 await page.getByRole('button', {name: 'Open the default app'}).click()
 for (const text of ['hello', 'what is 6 * 7']) {

@@ -23,7 +23,8 @@ export async function start({folder, executablePath, url, shots}) {
   const open = async ({refusals = [], ...options} = {}) => {
     const context = await browser.newContext({viewport: {width: 1200, height: 900}, reducedMotion: 'reduce', ...options})
     const page = await context.newPage()
-    page.setDefaultTimeout(20000)
+    // Long enough for a machine that does much else at the same time.
+    page.setDefaultTimeout(60000)
     await page.addInitScript(() => {
       globalThis.violations = []
       globalThis.pwned = 0
