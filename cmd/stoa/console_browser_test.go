@@ -200,20 +200,20 @@ func TestConsoleInBrowser(t *testing.T) {
 			"items": []any{map[string]any{"kind": "charge", "meter": "output_tokens", "per": 1000, "amount_decimal": "1.5"}},
 		})
 		admin, developer := map[string]any{"roles": []string{"admin"}}, map[string]any{"roles": []string{"developer"}}
-		stranger := p.createToken(t, "globex", "eve", admin)
+		foreign := p.createToken(t, "globex", "eve", admin)
 		for _, tt := range []struct {
 			script string
 			args   []string
 			want   map[string]any
 		}{
 			{"console.mjs", []string{
-				p.createToken(t, "acme", "ana", nil), p.createToken(t, "acme", "bob", map[string]any{"roles": []string{"operator"}}), stranger, scriptProbe,
+				p.createToken(t, "acme", "ana", nil), p.createToken(t, "acme", "bob", map[string]any{"roles": []string{"operator"}}), foreign, scriptProbe,
 			}, consoleSeen},
 			{"console-build.mjs", []string{p.createToken(t, "initech", "dana", developer), scriptProbe}, consoleBuildSeen},
 			{"console-operator.mjs", []string{testSecret, p.createToken(t, "umbrella", "uma", developer), scriptProbe}, consoleOperatorSeen},
 			// It comes last: one of the servers dies.
 			{"console-trust.mjs", []string{
-				testSecret, p.createToken(t, "acme", "ana", nil), stranger, scriptProbe, p.createToken(t, "probe", scriptProbe, admin),
+				testSecret, p.createToken(t, "acme", "ana", nil), foreign, scriptProbe, p.createToken(t, "probe", scriptProbe, admin),
 			}, consoleTrustSeen},
 		} {
 			t.Run(tt.script, func(t *testing.T) {
