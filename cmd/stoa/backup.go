@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -112,6 +114,27 @@ func (f databaseFlag) findFile(command, instead string) (string, error) {
 	return "", &exitError{code: exitUsage, cause: err}
 }
 
+// checkMasterKeys returns an error if the master keys that a server on the SQLite database at url would use lack one of ids.
+func checkMasterKeys(url string, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	_, keys, source, err := server.DatabaseSettings{URL: url}.FindSecrets()
+	if err != nil {
+		return err
+	}
+	if keys == nil {
+		path := server.SecretsFile(url)
+		return fmt.Errorf("rows are encrypted with the master key %s, and there is none: put the %s of the backup's time at %s first, or set %s to the key of that time",
+			strings.Join(ids, " and "), filepath.Base(path), path, server.MasterKeyName)
+	}
+	if missing := slices.DeleteFunc(slices.Clone(ids), keys.HasKey); len(missing) > 0 {
+		return fmt.Errorf("rows are encrypted with the master key %s, which %s lacks: add the key of the backup's time behind the present one, with a comma between them",
+			strings.Join(missing, " and "), source)
+	}
+	return nil
+}
+
 // restoreCmd is `stoa restore`. It opens the database directly; no server may use it meanwhile.
 type restoreCmd struct {
 	File         string `arg:"" placeholder:"FILE" help:"The backup."`
@@ -132,7 +155,7 @@ func (cmd *restoreCmd) Run(ctx context.Context, c *console) error {
 			if status.Current > status.Latest {
 				return fmt.Errorf("its schema is at %d, of a newer version of Stoa; this one knows %d: restore it with that version", status.Current, status.Latest)
 			}
-			return server.CheckMasterKeys(url, keys)
+			return checkMasterKeys(url, keys)
 		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", cmd.File, err)
