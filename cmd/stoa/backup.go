@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,7 +134,7 @@ func (cmd *restoreCmd) Run(ctx context.Context, c *console) error {
 			if status.Current > status.Latest {
 				return fmt.Errorf("its schema is at %d, of a newer version of Stoa; this one knows %d: restore it with that version", status.Current, status.Latest)
 			}
-			return server.CheckMasterKeys(url, keys)
+			return checkMasterKeys(url, keys)
 		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", cmd.File, err)
@@ -151,5 +153,27 @@ func (cmd *restoreCmd) Run(ctx context.Context, c *console) error {
 	}
 	c.printStatus("%s has the backup %s; %s", strings.TrimPrefix(url, "sqlite://"), cmd.File, state)
 	c.printStatus("start the server: it continues the tasks that were at work at the time of the backup, also those that ended since")
+	return nil
+}
+
+// checkMasterKeys returns an error if the master keys that a server on the SQLite database at url would use lack one of ids.
+func checkMasterKeys(url string, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	_, keys, source, err := server.DatabaseSettings{URL: url}.FindSecrets()
+	if err != nil {
+		return err
+	}
+	if keys == nil {
+		path := server.SecretsFile(url)
+		return fmt.Errorf("rows are encrypted with the master key %s, and there is none: put the %s of the backup's time at %s first, or set %s to the key of that time",
+			strings.Join(ids, " and "), filepath.Base(path), path, server.MasterKeyName)
+	}
+	missing := slices.DeleteFunc(slices.Clone(ids), keys.HasKey)
+	if len(missing) > 0 {
+		return fmt.Errorf("rows are encrypted with the master key %s, which %s lacks: add the key of the backup's time behind the present one, with a comma between them",
+			strings.Join(missing, " and "), source)
+	}
 	return nil
 }
