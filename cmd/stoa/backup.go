@@ -176,25 +176,3 @@ func (cmd *restoreCmd) Run(ctx context.Context, c *console) error {
 	c.printStatus("start the server: it continues the tasks that were at work at the time of the backup, also those that ended since")
 	return nil
 }
-
-// checkMasterKeys returns an error if the master keys that a server on the SQLite database at url would use lack one of ids.
-func checkMasterKeys(url string, ids []string) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	_, keys, source, err := server.DatabaseSettings{URL: url}.FindSecrets()
-	if err != nil {
-		return err
-	}
-	if keys == nil {
-		path := server.SecretsFile(url)
-		return fmt.Errorf("rows are encrypted with the master key %s, and there is none: put the %s of the backup's time at %s first, or set %s to the key of that time",
-			strings.Join(ids, " and "), filepath.Base(path), path, server.MasterKeyName)
-	}
-	missing := slices.DeleteFunc(slices.Clone(ids), keys.HasKey)
-	if len(missing) > 0 {
-		return fmt.Errorf("rows are encrypted with the master key %s, which %s lacks: add the key of the backup's time behind the present one, with a comma between them",
-			strings.Join(missing, " and "), source)
-	}
-	return nil
-}

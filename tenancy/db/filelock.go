@@ -1,10 +1,16 @@
 package db
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
+	"time"
 )
+
+// lockWait is how long lockFile waits for a lock. A program that its last owner was starting when it ended has the lock
+// until it runs: between fork and exec a child has every file of its parent.
+const lockWait = time.Second
 
 // LockFile locks the platform's SQLite file at path, which need not exist, against every other process until the returned
 // file is closed.
@@ -22,11 +28,16 @@ func lockFile(path, name string, shared bool) (*os.File, error) {
 	if shared {
 		how = syscall.LOCK_SH
 	}
-	if err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("the SQLite file %s is in use by another process: stop it, or choose another --database", name)
+	for began := time.Now(); ; time.Sleep(lockWait / 50) {
+		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Since(began) > lockWait {
+			_ = f.Close()
+			return nil, fmt.Errorf("the SQLite file %s is in use by another process: stop it, or choose another --database", name)
+		}
 	}
-	return f, nil
 }
 
 // createPrivateFile creates the file at path with mode 0600; SQLite gives its auxiliary files the same mode. name is
