@@ -118,8 +118,15 @@ STOA=$STOA_SERVER TOKEN=$(stoa app token acme --sub dev --role developer)
 	},
 	"docs/limits.md": {prepare: acmeApp},
 	"docs/operations.md": {skipped: map[string]string{
-		"export STOA_ADMIN_SECRET": "sets another secret than the server's", "stoa serve": needsPostgres, "stoa migrate": needsPostgres, "pg_": needsPostgres,
+		"export STOA_ADMIN_SECRET": "sets another secret than the server's", "stoa serve": needsPostgres, "stoa migrate": needsPostgres,
 	}},
+	"docs/operations/backup.md": {
+		prepare: "stoa migrate up && mkdir restored\n",
+		skipped: map[string]string{"pg_": needsPostgres, "createdb ": needsPostgres, "stoa migrate roles": needsPostgres, "stoa serve": needsPostgres},
+		written: []string{"stoa-1.backup has the database stoa.db of", `"file": "stoa-2.backup"`, "restored/stoa.db has the backup stoa-2.backup", "all balances are what was used"},
+	},
+	"docs/operations/disaster.md": {prepare: "stoa migrate up\n", written: []string{"up to date", "all balances are what was used"}},
+	"docs/operations/upgrade.md":  {prepare: "stoa migrate up\n", written: []string{"up to date", "before-the-upgrade.backup has the database"}},
 	"docs/operations/install.md": {skipped: map[string]string{
 		"apt ": needsPackage, "systemctl ": needsPackage, "export STOA_ADMIN_SECRET_FILE": needsPackage, "stoa health": needsPackage, "stoa app create": needsPackage, "runuser ": needsPackage,
 	}},
