@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/crossorigin"
@@ -63,6 +64,9 @@ type Route struct {
 	// File says that the body is a file of up to [requestbody.MaxFile] bytes, which Serve reads by [ReadFile]. An
 	// Idempotency-Key then also stands for the RequestHeaders, which describe the file.
 	File bool
+	// StreamBytes allows bodies of that many bytes, which Serve reads from the request as they arrive and does not keep in
+	// memory. Such a body may take as long as maxStreamTime.
+	StreamBytes int64
 	// Idempotent says that the request changes something and honours an Idempotency-Key: under a key it takes effect
 	// once.
 	Idempotent bool
@@ -177,20 +181,25 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 			return err
 		}
 	}
-	maxBytes := int64(requestbody.MaxBody)
+	maxBytes, bodyTimeout := int64(requestbody.MaxBody), s.options.BodyTimeout
 	switch {
+	case route.StreamBytes > 0:
+		maxBytes, bodyTimeout = route.StreamBytes, maxStreamTime
 	case route.LargeBody:
 		maxBytes = requestbody.MaxMessage
 	case route.File:
 		maxBytes = requestbody.MaxFile
 	}
-	rec.body.Limit(rec.writer.ResponseWriter, r, maxBytes, s.options.PieceTimeout, s.options.BodyTimeout)
+	rec.body.Limit(rec.writer.ResponseWriter, r, maxBytes, s.options.PieceTimeout, bodyTimeout)
 	defer rec.body.Release()
 	if route.Idempotent {
 		return serveIdempotent(s.options.Idempotency, w, r, route)
 	}
 	return route.Serve(w, r)
 }
+
+// maxStreamTime bounds the arrival of a body that is read as it arrives. Each of its pieces has the timeout of all bodies.
+const maxStreamTime = 6 * time.Hour
 
 // routeUnknown labels requests that match no route, so that arbitrary paths do not become metric labels.
 const routeUnknown = "unknown"

@@ -1,16 +1,27 @@
 package main
 
 import (
+	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 )
 
 // consoleApp is the app that TestConsoleInBrowser uses the console for.
@@ -77,13 +88,203 @@ agents: {broken: {llm: broken}}
 // scriptProbe is a text that would run if a page read it as HTML.
 const scriptProbe = `<img src=x onerror=globalThis.pwned++><script>globalThis.pwned++</script>`
 
+// consoleProbeConfig returns the configuration of an app whose texts are attack.
+func consoleProbeConfig(t *testing.T, attack string) string {
+	t.Helper()
+	config, err := json.Marshal(map[string]any{
+		"llms": map[string]any{
+			"talker": map[string]any{"provider": "scripted", "script": []any{
+				map[string]any{"when": map[string]any{"text": "^data$"}, "then": []any{map[string]any{"say": attack}, map[string]any{"call": map[string]any{"tool": "pay", "arguments": map[string]any{"expression": attack}}}}},
+				map[string]any{"then": []any{map[string]any{"say": "{{text}}"}}},
+			}},
+			"failing": map[string]any{"provider": "scripted", "script": []any{map[string]any{"then": []any{map[string]any{"fail": map[string]any{"status": 400, "message": attack}}}}}},
+		},
+		"tools":           map[string]any{"pay": map[string]any{"type": "function", "handler": "calculator", "require_approval": true, "approval_prompt": attack}},
+		"document_stores": map[string]any{"manual": map[string]any{"source": map[string]any{"type": "upload"}}},
+		"agents": map[string]any{
+			"talker":  map[string]any{"name": attack, "description": attack, "llm": "talker", "tools": []any{"pay"}, "prompt": map[string]any{"role": attack}},
+			"crew":    map[string]any{"type": "sequential", "sub_agents": []any{"talker", "failing"}},
+			"failing": map[string]any{"llm": "failing", "trigger": map[string]any{"type": "schedule", "cron": "0 0 1 1 *", "input": attack}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(config)
+}
+
+// consoleServers are the servers of a journey: one on SQLite, or two replicas on one PostgreSQL behind a balancer.
+type consoleServers struct {
+	*testServer
+	replicas []*process
+	// restart starts a server in the place of one that has died; nil = the other replica goes on.
+	restart func()
+	// answering is the replica that got the last call of an agent, requests counts those to the balancer.
+	answering, requests atomic.Int64
+}
+
+// startConsoleServers starts servers in studio mode.
+func startConsoleServers(t *testing.T, dir, database string) *consoleServers {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), []byte(browserApp), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// A run of a server that died is taken over after two seconds.
+	args := []string{"--config", "stoa.yaml", "--studio", "--database", database, "--queue-stale-threshold", "2s"}
+	one := startProcess(t, dir, args...)
+	servers := &consoleServers{testServer: one.testServer, replicas: []*process{one}}
+	if strings.HasPrefix(database, "sqlite:") {
+		servers.restart = func() {
+			startProcess(t, dir, append(args, "--port", one.url[strings.LastIndex(one.url, ":")+1:], "--grpc-port", "0")...)
+		}
+		return servers
+	}
+	servers.replicas = append(servers.replicas, startProcess(t, dir, args...))
+	balancer := httptest.NewServer(&httputil.ReverseProxy{Rewrite: servers.balance, ErrorLog: log.New(io.Discard, "", 0)})
+	t.Cleanup(balancer.Close)
+	servers.testServer = &testServer{url: balancer.URL}
+	return servers
+}
+
+// balance sends each request to the next replica that lives.
+func (s *consoleServers) balance(r *httputil.ProxyRequest) {
+	next := s.requests.Add(1)
+	for range s.replicas {
+		if !s.replicas[next%int64(len(s.replicas))].IsAlive() {
+			next++
+		}
+	}
+	i := next % int64(len(s.replicas))
+	if r.In.Method == http.MethodPost && strings.HasPrefix(r.In.URL.Path, "/agents/") {
+		s.answering.Store(i)
+	}
+	target, err := url.Parse(s.replicas[i].url)
+	if err != nil {
+		panic(err)
+	}
+	r.SetURL(target)
+	r.Out.Host = r.In.Host // the guard against foreign pages compares it with the page's origin
+}
+
+// kill ends the server that executes the last task, without a chance to finish anything.
+func (s *consoleServers) kill() {
+	_ = s.replicas[s.answering.Load()].SignalAndWait(syscall.SIGKILL)
+	if s.restart != nil {
+		s.restart()
+	}
+}
+
 // TestConsoleInBrowser uses the console in a real browser as a caller, an approver, a user of another app, on a phone, as
-// a developer and as the operator. Nothing is written to the browser's console, no policy is violated, no other host is
-// asked, and no page has a serious finding about accessibility. The pictures are in the folder of STOA_TEST_SCREENSHOTS if
-// that is set.
+// a developer and as the operator, on each database; a server dies meanwhile, and a token is revoked. Nothing is written to
+// the browser's console, no policy is violated, no other host is asked, and no page has a serious finding about accessibility.
+// The pictures are in the folder of STOA_TEST_SCREENSHOTS if that is set.
 func TestConsoleInBrowser(t *testing.T) {
 	t.Parallel()
-	folder := os.Getenv("STOA_TEST_BROWSER")
+	folder, chromium := requireBrowser(t)
+	onEachProcessDatabase(t, func(t *testing.T, dir, database string) {
+		// The pages are the same on both databases: on SQLite they are not looked at in each form again.
+		shots := ""
+		if !strings.HasPrefix(database, "sqlite:") || os.Getenv("STOA_TEST_POSTGRES") == "" {
+			shots = cmp.Or(os.Getenv("STOA_TEST_SCREENSHOTS"), t.TempDir())
+		}
+		p := startConsoleServers(t, dir, database)
+		for name, config := range map[string]string{
+			"acme": consoleApp, "globex": consoleApp, "initech": consoleBuildApp, "umbrella": consoleBrokenApp, "probe": consoleProbeConfig(t, scriptProbe),
+		} {
+			p.createApp(t, name, config)
+		}
+		p.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/probe", testSecret, map[string]any{"display_name": scriptProbe})
+		p.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps/initech/budgets", testSecret, map[string]any{"name": "monthly", "unit": "tokens", "amount": 1000, "window": "month", "hard": true})
+		p.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/prices", testSecret, map[string]any{
+			"version": "2026-01", "currency": "USD", "effective_from": "2026-01-01T00:00:00Z",
+			"items": []any{map[string]any{"kind": "charge", "meter": "output_tokens", "per": 1000, "amount_decimal": "1.5"}},
+		})
+		admin, developer := map[string]any{"roles": []string{"admin"}}, map[string]any{"roles": []string{"developer"}}
+		foreign := p.createToken(t, "globex", "eve", admin)
+		for _, tt := range []struct {
+			script string
+			args   []string
+			want   map[string]any
+		}{
+			{"console.mjs", []string{
+				p.createToken(t, "acme", "ana", nil), p.createToken(t, "acme", "bob", map[string]any{"roles": []string{"operator"}}), foreign, scriptProbe,
+			}, consoleSeen},
+			{"console-build.mjs", []string{p.createToken(t, "initech", "dana", developer), scriptProbe}, consoleBuildSeen},
+			{"console-operator.mjs", []string{testSecret, p.createToken(t, "umbrella", "uma", developer), scriptProbe}, consoleOperatorSeen},
+			// It comes last: one of the servers dies.
+			{"console-trust.mjs", []string{
+				testSecret, p.createToken(t, "acme", "ana", nil), foreign, scriptProbe, p.createToken(t, "probe", scriptProbe, admin),
+			}, consoleTrustSeen},
+		} {
+			t.Run(tt.script, func(t *testing.T) {
+				checkJourney(t, tt.want, p.kill, tt.script, append([]string{folder, chromium, p.url, shots}, tt.args...)...)
+			})
+		}
+	})
+}
+
+// consoleLargeSteps is how many steps the page of a large task shows: 80 answers with 126 calls each, the states submitted,
+// working and failed, and the reason of the failure.
+const consoleLargeSteps = 80*126 + 4
+
+// TestConsoleLargeTask opens the page of a task with more than 10,000 events in a real browser. The median of each interaction's
+// time to the next paint, as the browser reports it, is at most 100 ms.
+func TestConsoleLargeTask(t *testing.T) {
+	t.Parallel()
+	folder, chromium := requireBrowser(t)
+	shots := cmp.Or(os.Getenv("STOA_TEST_SCREENSHOTS"), t.TempDir())
+	var calls []any
+	for i := range 126 {
+		calls = append(calls, map[string]any{"call": map[string]any{"tool": "calc", "arguments": map[string]any{"expression": fmt.Sprintf("%d + 1", i)}}})
+	}
+	config, err := json.Marshal(map[string]any{
+		"llms":   map[string]any{"many": map[string]any{"provider": "scripted", "script": []any{map[string]any{"then": calls}}}},
+		"tools":  map[string]any{"calc": map[string]any{"type": "function", "handler": "calculator"}},
+		"agents": map[string]any{"many": map[string]any{"llm": "many", "tools": []any{"calc"}, "reasoning": map[string]any{"max_iterations": 80}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startProcess(t, t.TempDir())
+	p.createApp(t, "acme", string(config))
+	token := p.createToken(t, "acme", "ana", map[string]any{"roles": []string{"operator"}})
+	var task taskAnswer
+	params := newTextMessage("go")
+	params["configuration"] = map[string]any{"blocking": false}
+	p.requireStatus(t, http.StatusOK, &task, "POST", "/agents/many", token, newRPCCall("message:send", params))
+	waitWithin(t, 2*time.Minute, "the task has ended", func() bool {
+		var now struct{ Status struct{ State string } }
+		p.requireStatus(t, http.StatusOK, &now, "GET", "/tasks/"+task.Result.TaskID+"?history_length=0", token, nil)
+		return now.Status.State == "failed"
+	})
+	want := map[string]any{
+		"few": true, "first": true, "last": "failed", "fewAtTheEnd": true, "found": "80 of 10,084 steps", "onlyFound": true, "slow": []any{},
+		"hosts": []any{}, "complaints": []any{},
+	}
+	checkJourney(t, want, nil, "console-large.mjs", folder, chromium, p.url, shots, token, task.Result.TaskID, strconv.Itoa(consoleLargeSteps))
+}
+
+// TestConsoleFirstPage loads the console's first page in a real browser whose cache is empty: it is there within a second, has at
+// most 260 kB, and Lighthouse gives it at least 95 of 100 for performance, accessibility and best practices. The picture of a
+// first conversation, tour.png in the folder of STOA_TEST_SCREENSHOTS, is docs/console.png.
+func TestConsoleFirstPage(t *testing.T) {
+	t.Parallel()
+	folder, chromium := requireBrowser(t)
+	config, err := filepath.Abs("../../examples/default.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shots := cmp.Or(os.Getenv("STOA_TEST_SCREENSHOTS"), t.TempDir())
+	want := map[string]any{
+		"bytes": true, "cold": true, "below95": []any{}, "answers": []any{"Hello! I am a scripted model: ask me for the time, or a sum such as 6 * 7.", "That makes 42."}, "hosts": []any{}, "complaints": []any{},
+	}
+	checkJourney(t, want, nil, "console-first.mjs", folder, chromium, startProcess(t, t.TempDir(), "--config", config).url, shots)
+}
+
+// requireBrowser returns the folder whose node_modules drive a browser, and the browser.
+func requireBrowser(t *testing.T) (folder, chromium string) {
+	t.Helper()
+	folder = os.Getenv("STOA_TEST_BROWSER")
 	if folder == "" {
 		t.Skip("ATTENTION: without STOA_TEST_BROWSER (the folder that .ci/browser prints) the console is not tested in a real browser")
 	}
@@ -91,54 +292,14 @@ func TestConsoleInBrowser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shots := os.Getenv("STOA_TEST_SCREENSHOTS")
-	if shots == "" {
-		shots = t.TempDir()
-	}
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), []byte(browserApp), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p := startProcess(t, dir, "--config", "stoa.yaml", "--studio")
-	for name, config := range map[string]string{"acme": consoleApp, "globex": consoleApp, "initech": consoleBuildApp, "umbrella": consoleBrokenApp} {
-		p.createApp(t, name, config)
-	}
-	p.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps/initech/budgets", testSecret, map[string]any{"name": "monthly", "unit": "tokens", "amount": 1000, "window": "month", "hard": true})
-	p.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/prices", testSecret, map[string]any{
-		"version": "2026-01", "currency": "USD", "effective_from": "2026-01-01T00:00:00Z",
-		"items": []any{map[string]any{"kind": "charge", "meter": "output_tokens", "per": 1000, "amount_decimal": "1.5"}},
-	})
-	developer := map[string]any{"roles": []string{"developer"}}
-	for _, tt := range []struct {
-		script string
-		args   []string
-		want   map[string]any
-	}{
-		{"console.mjs", []string{
-			p.createToken(t, "acme", "ana", nil), p.createToken(t, "acme", "bob", map[string]any{"roles": []string{"operator"}}),
-			p.createToken(t, "globex", "eve", map[string]any{"roles": []string{"admin"}}), scriptProbe,
-		}, consoleSeen},
-		{"console-build.mjs", []string{p.createToken(t, "initech", "dana", developer), scriptProbe}, consoleBuildSeen},
-		{"console-operator.mjs", []string{testSecret, p.createToken(t, "umbrella", "uma", developer), scriptProbe}, consoleOperatorSeen},
-	} {
-		t.Run(tt.script, func(t *testing.T) {
-			checkJourney(t, tt.want, tt.script, append([]string{folder, chromium, p.url, shots}, tt.args...)...)
-		})
-	}
+	return folder, chromium
 }
 
 // TestConsoleSignInAtProvider signs in to the console at a real OpenID provider, by an authorization code with PKCE, and
 // waits until the token is renewed. The only other host that the pages ask is the provider.
 func TestConsoleSignInAtProvider(t *testing.T) {
 	t.Parallel()
-	folder := os.Getenv("STOA_TEST_BROWSER")
-	if folder == "" {
-		t.Skip("ATTENTION: without STOA_TEST_BROWSER (the folder that .ci/browser prints) signing in to the console at a provider is not tested")
-	}
-	chromium, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder, chromium := requireBrowser(t)
 	provider := startOpenIDProvider(t)
 	dir := t.TempDir()
 	config := fmt.Sprintf("llms: {default: {provider: scripted}}\nagents: {assistant: {}}\n"+
@@ -151,7 +312,7 @@ func TestConsoleSignInAtProvider(t *testing.T) {
 		"asked": []any{"code", "S256", "console", "https://stoa.test/api", true}, "address": "?status=completed", "kept": []any{0.0, ""},
 		"renewed": 0.0, "stolen": "", "hosts": []any{strings.TrimPrefix(provider, "http://")}, "complaints": []any{},
 	}
-	checkJourney(t, want, "console-provider.mjs", folder, chromium, p.url, t.TempDir(), provider)
+	checkJourney(t, want, nil, "console-provider.mjs", folder, chromium, p.url, t.TempDir(), provider)
 }
 
 // TestConsoleListener checks that the console is served on the listener of --console-addr alone, with the API that its pages
@@ -203,25 +364,45 @@ func TestConsoleListener(t *testing.T) {
 	}
 }
 
-// checkJourney runs a script in a browser and compares its last line with want.
-func checkJourney(t *testing.T, want map[string]any, script string, args ...string) {
+// checkJourney runs a script in a browser, calls kill where it asks for that by the line "kill", and compares its last line
+// with want.
+func checkJourney(t *testing.T, want map[string]any, kill func(), script string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "node", append([]string{filepath.Join("testdata/browser", script)}, args...)...)
 	cmd.Stderr = t.Output()
-	out, err := cmd.Output()
+	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got map[string]any
-	if err := json.Unmarshal(out, &got); err != nil {
-		t.Fatalf("%s: %v", out, err)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if lines.Text() == "kill" {
+			kill()
+			_, _ = io.WriteString(in, "\n")
+			continue
+		}
+		if err := json.Unmarshal(lines.Bytes(), &got); err != nil {
+			t.Errorf("%s: %v", lines.Text(), err)
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("the pages showed (-want +got):\n%s", diff)
 	}
 }
 
-// consoleSeen, consoleBuildSeen and consoleOperatorSeen are what the pages of a journey show.
+// consoleSeen, consoleTrustSeen, consoleBuildSeen and consoleOperatorSeen are what the pages of a journey show.
 var (
 	consoleSeen = map[string]any{
 		"open": "You said: hello", "kept": []any{0.0, ""}, "streamed": "one", "whole": "one two", "callOfUser": []any{"{\n  \"expression\": \"40 + 2\"\n}"},
@@ -230,6 +411,16 @@ var (
 			"submitted", "working", "Let me see.", `tool calc { "expression": "40 + 2" } Result 42`, "The sum is 42.", "completed",
 		},
 		"parts": []any{true, true, true}, "resumed": "one two", "palette": 0.0, "foreign": []any{true, true}, "wide": []any{390.0, 390.0}, "refusals": []any{"404", "401"}, "forgotten": []any{0.0, false}, "hosts": []any{}, "complaints": []any{},
+	}
+	consoleTrustSeen = map[string]any{
+		"afterDeath": map[string]any{"answer": []any{"one two"}, "task": []any{"submitted", "working", "one two", "completed"}, "alerts": 0.0}, "complaintsOfDeath": []any{},
+		"hidden": []any{false, false}, "typed": "a long thought", "strangerAfter": false, "leaks": []any{}, "links": 0.0,
+		"graph": []any{false, true, 6.0, []any{"crew talker step 1", "crew failing step 2", "failing failing model", "talker pay tool", "talker talker model"}, "/console/agents/crew"},
+		"shownAsText": []any{
+			"description of an agent", "name of an agent", "message", "answer", "prompt of an approval", "arguments of a call", "list of tasks",
+			"document of Markdown", "name of a user",
+		},
+		"hosts": []any{}, "complaints": []any{},
 	}
 	consoleBuildSeen = map[string]any{
 		"editorInFirstLoad": false, "editorLoaded": true, "original": true, "marks": 2.0,

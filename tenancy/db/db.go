@@ -89,6 +89,8 @@ type engine interface {
 	runGroup(calls []*pendingBatch)
 	// runTx runs f in a transaction under role and tenant.
 	runTx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error
+	// readTx runs f in a transaction that only reads, and reads one state of the database.
+	readTx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error
 	pingServer(ctx context.Context) error
 	poolStats() Stats
 	// closeEngine releases everything the engine acquired, also if opening it failed half way.
@@ -268,12 +270,23 @@ func (h *Handle) RunTx(ctx context.Context, f func(tx *Tx) error) (err error) {
 	return h.d.outages.observe(h.d.engine.runTx(ctx, h.role, h.tenant, f), true)
 }
 
+// ReadTx runs f in a transaction that only reads: all queries of f read the state of the database at the first of them.
+// It occupies a connection while f runs, on SQLite a reading one, so that writes continue. A query of f has the deadline
+// of ctx, which must have one if f passes rows on to a slow reader.
+func (h *Handle) ReadTx(ctx context.Context, f func(tx *Tx) error) (err error) {
+	ctx, span := h.startSpan(ctx, nil)
+	if span != nil {
+		defer func() { endSpan(span, err) }()
+	}
+	return h.d.outages.observe(h.d.engine.readTx(ctx, h.role, h.tenant, f), false)
+}
+
 // Row is one row of a result, valid until the read function returns.
 type Row interface {
 	Scan(dest ...any) error
 }
 
-// Tx is a transaction of [Handle.RunTx], valid until its function returns.
+// Tx is a transaction of [Handle.RunTx] or [Handle.ReadTx], valid until its function returns.
 type Tx struct {
 	exec  func(ctx context.Context, sql string, args []any) (int64, error)
 	query func(ctx context.Context, read func(Row) error, sql string, args []any) error

@@ -1,9 +1,12 @@
 import { Badge, Button, Group, Paper, Skeleton, Stack, Text, Title } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
-import { Link, useParams } from "@tanstack/react-router";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
+import { lazy, Suspense } from "react";
 import { get, type Card, type CardList } from "./api";
 import { Empty, Json, Problem } from "./parts";
 import { session } from "./session";
+
+const AgentGraph = lazy(() => import("./graph"));
 
 // agentId returns the name under which an agent is called: its card has a name for humans, its address ends with the id.
 export function agentId(card: Card): string {
@@ -12,14 +15,36 @@ export function agentId(card: Card): string {
 
 export function useAgents() {
   const who = session.use();
-  return useQuery({ queryKey: ["agents", who], queryFn: ({ signal }) => get<CardList>("/agents", signal), enabled: !who?.operator });
+  return useQuery({ queryKey: ["agents", who], queryFn: ({ signal }) => get<CardList>("/agents", signal), enabled: !who?.operator, placeholderData: keepPreviousData });
 }
 
+// Agents shows the agents as cards, and as a graph of what they use.
 export function Agents() {
-  const { data, error, refetch, isPending } = useAgents();
+  const { view } = useSearch({ from: "/agents" });
+  const navigate = useNavigate();
   return (
     <Stack>
-      <Title order={2}>Agents</Title>
+      <Group justify="space-between">
+        <Title order={2}>Agents</Title>
+        <Button variant="default" onClick={() => void navigate({ to: "/agents", search: view === "graph" ? {} : { view: "graph" } })}>
+          {view === "graph" ? "Cards" : "Graph"}
+        </Button>
+      </Group>
+      {view === "graph" ? (
+        <Suspense fallback={<Skeleton height={420} />}>
+          <AgentGraph />
+        </Suspense>
+      ) : (
+        <Cards />
+      )}
+    </Stack>
+  );
+}
+
+function Cards() {
+  const { data, error, refetch, isPending } = useAgents();
+  return (
+    <>
       <Problem error={error} retry={() => void refetch()} />
       {isPending && <Skeleton height={90} />}
       {data?.agents.length === 0 && (
@@ -55,7 +80,7 @@ export function Agents() {
           </Paper>
         ))}
       </div>
-    </Stack>
+    </>
   );
 }
 

@@ -1,6 +1,6 @@
 import type { components } from "./openapi.d.ts";
 import { saveBlob } from "./csv";
-import { session, type Session } from "./session";
+import { refuse, refused, session, type Session } from "./session";
 
 type Schemas = components["schemas"];
 export type Task = Schemas["Task"];
@@ -81,6 +81,8 @@ export function base(s: Session | null = session.get()): string {
 }
 
 async function send(path: string, init: RequestInit, s: Session | null): Promise<Response> {
+  // A credential that was refused is not sent again.
+  if (refused.get() && s && s === session.get()) throw newError(401, "", "", "");
   const headers = new Headers(init.headers);
   if (s?.token) headers.set("Authorization", `Bearer ${s.token}`);
   if (init.body && !headers.has("Content-Type")) headers.set("Content-Type", "application/json");
@@ -92,6 +94,7 @@ async function send(path: string, init: RequestInit, s: Session | null): Promise
     throw new ApiError(0, "UNREACHABLE", "The server does not answer.", "");
   }
   if (response.ok) return response;
+  if (response.status === 401 && s) refuse(s);
   const retryAfter = response.headers.get("Retry-After") ?? "";
   throw newError(response.status, await response.text().catch(() => ""), response.headers.get("X-Request-Id") ?? "", retryAfter);
 }
@@ -168,6 +171,7 @@ export function uploadFile<T>(path: string, file: File, progress: (part: number)
     request.upload.onprogress = (e) => e.lengthComputable && progress(e.loaded / e.total);
     request.onload = () => {
       if (request.status >= 200 && request.status < 300) return resolve(JSON.parse(request.responseText) as T);
+      if (request.status === 401 && s) refuse(s);
       reject(newError(request.status, request.responseText, request.getResponseHeader("X-Request-Id") ?? "", request.getResponseHeader("Retry-After") ?? ""));
     };
     request.onerror = () => reject(new ApiError(0, "UNREACHABLE", "The server does not answer, or ended the upload.", ""));
@@ -185,6 +189,11 @@ export function decide(task: string, approve: boolean, decision: Decision): Prom
 export function cancelTask(task: string): Promise<Task> {
   return post<Task>(`/tasks/${encodeURIComponent(task)}/cancel`);
 }
+
+// mostHistory is how many messages of a task are read with it: its timeline has them all.
+export const mostHistory = 100;
+
+export const taskDetail = (task: string) => `/tasks/${encodeURIComponent(task)}?history_length=${mostHistory}`;
 
 export function taskPath(filter: { status?: string; agent?: string; cursor?: string; size: number }): string {
   const query = new URLSearchParams({ page_size: String(filter.size) });

@@ -1,7 +1,8 @@
-import { ApiError, follow, get, isOver, type Call, type Part, type Task } from "./api";
+import { ApiError, get, isOver, type Call, type Part, type Task } from "./api";
+import { Interrupted, Patience } from "./patience";
 import { session } from "./session";
 import { createStore } from "./store";
-import { apply, emptyTimeline, settled, type Timeline } from "./timeline";
+import { apply, emptyTimeline, readEvents, settled, withoutUnfinished, type Timeline } from "./timeline";
 
 // Turn is a message and what the agent did for it.
 export interface Turn {
@@ -129,32 +130,43 @@ export async function sendMessage(id: number, parts: OutgoingPart[]) {
 // run applies the events of a call to a turn. A stream that breaks is continued after its last event.
 async function run(id: number, turn: number, first: Call) {
   const signal = streams.signal;
-  let call = first;
-  for (let failures = 0; ; ) {
+  const patience = new Patience();
+  for (let call = first; ; ) {
+    let broken: unknown = null;
     try {
-      for await (const { id: eventId, event } of follow(call, signal)) {
-        failures = 0;
+      await readEvents(call, signal, (events) => {
+        patience.renew();
         update(id, turn, (t) => {
-          const timeline = apply(t.timeline, eventId, event);
-          return { ...t, timeline, streaming: !settled(timeline) };
+          const timeline = apply(t.timeline, events);
+          return { ...t, timeline, streaming: !settled(timeline), error: null };
         });
-        if (isOver(turnOf(id, turn)?.timeline.state ?? "failed")) break;
-      }
-      failures++;
+      });
     } catch (error) {
-      if (signal.aborted) return;
-      // An answer of the server is final; a connection that broke is not.
-      if ((error instanceof ApiError && error.status !== 0) || ++failures > 5 || !turnOf(id, turn)?.timeline.task) {
-        update(id, turn, (t) => ({ ...t, streaming: false, error }));
-        return;
-      }
+      broken = error;
     }
+    if (signal.aborted) return;
     const now = turnOf(id, turn)?.timeline;
-    if (!now?.task || isOver(now.state) || (settled(now) && now.approvals.length === 0) || failures > 5) {
-      update(id, turn, (t) => ({ ...t, streaming: false }));
+    // A call that began no task may have been refused, or not: to send it again is the user's decision.
+    const over = !now?.task || isOver(now.state) || (!broken && settled(now) && now.approvals.length === 0);
+    if (over || !patience.allows(broken)) {
+      update(id, turn, (t) => ({ ...t, streaming: false, error: now && isOver(now.state) ? null : broken }));
       return;
     }
-    await new Promise((resolve) => setTimeout(resolve, Math.min(200 * failures, 2000)));
+    if (broken) update(id, turn, (t) => ({ ...t, error: new Interrupted() }));
+    await patience.wait();
+    if (signal.aborted) return;
+    update(id, turn, (t) => ({ ...t, timeline: withoutUnfinished(t.timeline) }));
     call = subscription(first.agent, now.task, Number(now.lastId));
+  }
+}
+
+// continueConversations follows the tasks whose streams ended when the session's credential was refused.
+export function continueConversations() {
+  for (const c of conversations.get()) {
+    c.turns.forEach((turn, i) => {
+      if (!(turn.error instanceof ApiError && turn.error.status === 401) || !turn.timeline.task) return;
+      update(c.id, i, (t) => ({ ...t, error: null, streaming: true }));
+      void run(c.id, i, subscription(c.agent, turn.timeline.task, Number(turn.timeline.lastId)));
+    });
   }
 }

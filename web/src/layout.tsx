@@ -5,14 +5,15 @@ import { lazy, Suspense, useEffect, useState } from "react";
 import { dropAll } from "./conversations";
 import { useInbox } from "./inbox";
 import { screensOf } from "./screens";
-import { session, signOut } from "./session";
+import { refused, session, signOut } from "./session";
 import { SignIn } from "./signin";
 
 const Palette = lazy(() => import("./palette"));
 
-// Root shows the sign-in until there is a session.
+// Root shows the sign-in until there is a session, and again when the server refuses its credential.
 export function Root() {
   const who = session.use();
+  const gone = refused.use();
   const cache = useQueryClient();
   // What one session has read does not stay in memory for the next.
   useEffect(() => {
@@ -20,13 +21,22 @@ export function Root() {
     cache.removeQueries({ predicate: (query) => query.queryKey[0] !== "health" });
     dropAll();
   }, [who, cache]);
-  return who ? <Layout /> : <SignIn />;
+  if (!who) return <SignIn />;
+  return (
+    <>
+      {gone && <SignIn refused={who} />}
+      <div hidden={gone}>
+        <Layout />
+      </div>
+    </>
+  );
 }
 
 function Layout() {
   const who = session.use();
   const inbox = useInbox();
-  const count = inbox.data?.waiting.length ?? 0;
+  const gone = refused.use();
+  const count = gone ? 0 : (inbox.data?.waiting.length ?? 0);
   useEffect(() => {
     document.title = count > 0 ? `(${count}) Stoa` : "Stoa";
     return () => {

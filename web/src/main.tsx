@@ -14,7 +14,6 @@ import { Empty, Problem } from "./parts";
 import { Playground } from "./playground";
 import { appSearch, texts, usageSearch } from "./search";
 import { session } from "./session";
-import { Task } from "./task";
 import { Tasks } from "./tasks";
 
 const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : undefined);
@@ -51,8 +50,13 @@ const routes = [
       return { ...(status && { status }), ...(agent && { agent }), ...(cursor && { cursor }) };
     },
   }),
-  at("/tasks/$task", Task),
-  at("/agents", Agents),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/tasks/$task",
+    component: lazyRouteComponent(() => import("./task"), "Task"),
+    validateSearch: texts("find"),
+  }),
+  createRoute({ getParentRoute: () => root, path: "/agents", component: Agents, validateSearch: texts("view") }),
   at("/agents/$agent", Agent),
   at("/inbox", Inbox),
   createRoute({

@@ -3,7 +3,7 @@ import { Alert, Badge, Button, Code, CopyButton, Group, Paper, Stack, Text, Text
 import { useMutation } from "@tanstack/react-query";
 import { useState, type ReactNode } from "react";
 import { ApiError, decide, type Approval, type Part } from "./api";
-import { signOut } from "./session";
+import { Interrupted } from "./patience";
 
 const colors: Record<string, string> = {
   submitted: "gray",
@@ -24,9 +24,19 @@ export function State({ state }: { state: string }) {
   );
 }
 
+// Notice says what the page does by itself about an interruption.
+export function Notice({ error }: { error: Error }) {
+  return (
+    <Alert color="yellow" variant="light" role="status">
+      {error.message}
+    </Alert>
+  );
+}
+
 // Problem shows an error with what to do and the id that finds it in the server's log.
 export function Problem({ error, retry }: { error: unknown; retry?: () => void }) {
   if (!error) return null;
+  if (error instanceof Interrupted) return <Notice error={error} />;
   const known = error instanceof ApiError ? error : null;
   return (
     <Alert color="red" variant="light" title={error instanceof Error ? error.message : String(error)} role="alert">
@@ -37,18 +47,11 @@ export function Problem({ error, retry }: { error: unknown; retry?: () => void }
             {known.code} · request <Code>{known.requestId}</Code>
           </Text>
         )}
-        <Group gap="xs">
-          {retry && (
-            <Button size="xs" variant="default" onClick={retry}>
-              Try again
-            </Button>
-          )}
-          {known?.status === 401 && (
-            <Button size="xs" variant="default" onClick={signOut}>
-              Sign in again
-            </Button>
-          )}
-        </Group>
+        {retry && (
+          <Button size="xs" variant="default" onClick={retry}>
+            Try again
+          </Button>
+        )}
       </Stack>
     </Alert>
   );
@@ -122,11 +125,51 @@ export function Snippet({ text }: { text: string }) {
   );
 }
 
+// mostJson is how many characters of JSON are drawn before somebody asks for the rest.
+const mostJson = 20_000;
+
 export function Json({ value }: { value: unknown }) {
+  const [all, setAll] = useState(false);
+  const text = JSON.stringify(value, null, 2) ?? "";
   return (
-    <Code block className="json">
-      {JSON.stringify(value, null, 2)}
-    </Code>
+    <>
+      <Code block className="json" tabIndex={0}>
+        {all ? text : text.slice(0, mostJson)}
+      </Code>
+      {!all && text.length > mostJson && (
+        <Button size="compact-xs" variant="default" onClick={() => setAll(true)}>
+          Show the other {(text.length - mostJson).toLocaleString("en")} characters
+        </Button>
+      )}
+    </>
+  );
+}
+
+// mostShown is how many characters of a text are drawn before somebody asks for the rest.
+const mostShown = 4000;
+
+// LongCode shows the beginning of a text that may be long, and the rest on demand.
+function LongCode({ text }: { text: string }) {
+  const [all, setAll] = useState(false);
+  if (all || text.length <= mostShown) return <Code block>{indent(text)}</Code>;
+  return (
+    <>
+      <Code block>{text.slice(0, mostShown)}</Code>
+      <Button size="compact-xs" variant="default" onClick={() => setAll(true)}>
+        Show the other {(text.length - mostShown).toLocaleString("en")} characters
+      </Button>
+    </>
+  );
+}
+
+// Fold shows its content once it is opened.
+export function Fold({ title, children }: { title: string; children: () => ReactNode }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <details onToggle={(e) => setOpen(e.currentTarget.open)}>
+      <summary>{title}</summary>
+      {open && children()}
+    </details>
   );
 }
 
@@ -190,13 +233,13 @@ export function ToolCallView({ call }: { call: ToolCall }) {
         </Text>
         {call.failed && <Badge color="red" variant="light" tt="none">failed</Badge>}
       </Group>
-      <Code block>{indent(call.arguments)}</Code>
+      <LongCode text={call.arguments} />
       {call.result !== undefined && (
         <>
           <Text size="xs" c="dimmed">
             Result
           </Text>
-          <Code block>{indent(call.result)}</Code>
+          <LongCode text={call.result} />
         </>
       )}
     </Paper>

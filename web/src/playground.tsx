@@ -6,7 +6,7 @@ import { base, callBody, cancelTask, isOver, type Call } from "./api";
 import { conversations, dropConversation, newConversation, sendMessage, type Conversation, type OutgoingPart, type Turn } from "./conversations";
 import { ApprovalView, Empty, Parts, Problem, Snippet, State } from "./parts";
 import { session } from "./session";
-import { TimelineView } from "./timelineview";
+import { AnswerView } from "./timelineview";
 
 export function Playground() {
   const search = useSearch({ from: "/playground" });
@@ -188,7 +188,7 @@ function TurnView({ turn }: { turn: Turn }) {
       <Paper p="sm" className="mine">
         <Parts parts={turn.parts} />
       </Paper>
-      <TimelineView entries={timeline.entries} states={false} />
+      <AnswerView entries={timeline.entries} />
       {timeline.approvals.map((a) => (
         <ApprovalView key={a.call_id} task={timeline.task} approval={a} onDecided={() => {}} />
       ))}

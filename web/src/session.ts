@@ -64,6 +64,43 @@ function load(): Session | null {
 
 export const session = createStore<Session | null>(load());
 
+// refused says that the server has refused the credential of the session: it has expired or was revoked. What the session
+// has read is hidden then, and what was typed waits for the same person to sign in again.
+export const refused = createStore(false);
+
+// refuse is called with the session whose credential was refused.
+export function refuse(s: Session) {
+  if (s !== session.get() || refused.get()) return;
+  renewWith(null);
+  forget();
+  refused.set(true);
+}
+
+function forget() {
+  try {
+    sessionStorage.removeItem(storageKey);
+  } catch {
+    // There is nothing to remove.
+  }
+}
+
+// isSamePerson reports whether two sessions are of one person of one app. Only tokens say whose they are.
+export function isSamePerson(a: Session, b: Session): boolean {
+  const [one, other] = [personOf(a), personOf(b)];
+  return one !== "" && one === other;
+}
+
+function personOf(s: Session): string {
+  try {
+    const claims = JSON.parse(atob(s.token.split(".")[1]!.replaceAll("-", "+").replaceAll("_", "/"))) as Record<string, unknown>;
+    if (typeof claims["sub"] !== "string") return "";
+    const { iss, sub, aud, app_id, tenant_id } = claims;
+    return JSON.stringify([s.app, !!s.operator, iss, sub, aud, app_id, tenant_id]);
+  } catch {
+    return s.token ? "" : JSON.stringify([s.app, "anyone"]);
+  }
+}
+
 export function signIn(next: Session, keepForTab: boolean) {
   try {
     if (keepForTab) sessionStorage.setItem(storageKey, JSON.stringify(next));
@@ -72,14 +109,12 @@ export function signIn(next: Session, keepForTab: boolean) {
     // Without storage the session lives as long as the page.
   }
   session.set(next);
+  refused.set(false);
 }
 
 export function signOut() {
   renewWith(null);
-  try {
-    sessionStorage.removeItem(storageKey);
-  } catch {
-    // There is nothing to remove.
-  }
+  forget();
   session.set(null);
+  refused.set(false);
 }

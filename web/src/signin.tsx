@@ -1,18 +1,21 @@
-import { Button, Checkbox, Paper, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
-import { useMutation, useQuery } from "@tanstack/react-query";
+import { Alert, Button, Checkbox, Paper, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useLocation, useNavigate } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
 import { ApiError, get, type TaskList } from "./api";
+import { continueConversations, dropAll } from "./conversations";
 import { beginSignIn, redeem, takeAnswer, type Answer, type Provider } from "./oidc";
 import { Problem } from "./parts";
 import { isOperatorScreen } from "./screens";
-import { renewWith, signIn, type Session } from "./session";
+import { isSamePerson, renewWith, session, signIn, type Session } from "./session";
 
 // answer is what the provider has sent the browser back with. It is read before the router changes the address.
 let answer = takeAnswer();
 
-export function SignIn() {
+// SignIn asks for a credential. refused is the session whose credential the server no longer accepts.
+export function SignIn({ refused }: { refused?: Session }) {
   const navigate = useNavigate();
+  const cache = useQueryClient();
   const { pathname } = useLocation();
   const [token, setToken] = useState("");
   const [app, setApp] = useState("");
@@ -41,7 +44,14 @@ export function SignIn() {
     onSuccess: async (next, { kept }) => {
       // The address may be of a screen of the other point of view. It changes first, so that no such screen is shown.
       if (isOperatorScreen(pathname) !== !!next.operator) await navigate({ to: next.operator ? "/overview" : "/playground" });
+      // Another person gets nothing of what this one has read and typed.
+      if (refused && !isSamePerson(refused, next)) {
+        session.set(null);
+        cache.clear();
+        dropAll();
+      }
       signIn(next, kept);
+      if (refused) continueConversations();
     },
   });
   const auth = health.data?.auth;
@@ -80,6 +90,11 @@ export function SignIn() {
                 Try agents, follow tasks, decide what waits.
               </Text>
             </div>
+            {refused && (
+              <Alert color="orange" variant="light" title="The credential is no longer accepted" role="alert">
+                It has expired or was revoked. Sign in again: what you have typed is still there if you are the same person.
+              </Alert>
+            )}
             {open && (
               <>
                 <Button loading={attempt.isPending} onClick={() => attempt.mutate({ next: { token: "", app: "" }, kept: keep })}>

@@ -1,26 +1,25 @@
 import { Button, Group, Skeleton, Stack, Text, Title } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { Link, useParams } from "@tanstack/react-router";
+import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
-import { ApiError, cancelTask, follow, get, isOver, type Task as TaskBody } from "./api";
-import { ApprovalView, Json, Parts, Problem, State, Time, ToolCallView } from "./parts";
+import { cancelTask, get, isOver, mostHistory, taskDetail, type Part, type Task as TaskBody } from "./api";
+import { ApprovalView, Fold, Json, Parts, Problem, State, Time, ToolCallView } from "./parts";
+import { Interrupted, Patience } from "./patience";
 import { session } from "./session";
-import { apply, emptyTimeline, type Timeline } from "./timeline";
-import { TimelineView } from "./timelineview";
-
-// shownSteps bounds how many steps a page draws at once.
-const shownSteps = 500;
+import { Steps } from "./steps";
+import { apply, emptyTimeline, readEvents, withoutUnfinished, type Timeline } from "./timeline";
 
 // Task is a task's page: facts, timeline, raw JSON.
 export function Task() {
   const { task: id } = useParams({ from: "/tasks/$task" });
+  const { find = "" } = useSearch({ from: "/tasks/$task" });
+  const navigate = useNavigate();
   const who = session.use();
   const cache = useQueryClient();
   const key = ["task", who, id];
-  const task = useQuery({ queryKey: key, queryFn: ({ signal }) => get<TaskBody>(`/tasks/${encodeURIComponent(id)}`, signal) });
+  const task = useQuery({ queryKey: key, queryFn: ({ signal }) => get<TaskBody>(taskDetail(id), signal) });
   const reload = () => cache.invalidateQueries({ queryKey: key });
   const { timeline, error, read } = useTimeline(id, task.data?.agent ?? "");
-  const [all, setAll] = useState(false);
   // The facts are read again when the stream shows another state.
   useEffect(() => {
     if (timeline.state && timeline.state !== task.data?.status.state) void cache.invalidateQueries({ queryKey: ["task", who, id] });
@@ -32,7 +31,6 @@ export function Task() {
   const usage = status.message?.metadata?.["tokens_used"] as { input?: number; output?: number } | undefined;
   const seconds = status.message?.metadata?.["execution_time"];
   const question = history?.find((m) => m.role === "user");
-  const steps = timeline.entries;
   return (
     <Stack>
       <Group justify="space-between">
@@ -78,71 +76,90 @@ export function Task() {
       <Title order={3} size="h4">
         Timeline
       </Title>
-      {question && (
-        <div className="question">
-          <Text size="xs" c="dimmed">
-            Message
-          </Text>
-          <Parts parts={question.parts} />
-        </div>
+      {(history?.length ?? 0) < mostHistory ? question && <Question parts={question.parts} /> : <Fold title="First message">{() => <FirstMessage task={id} />}</Fold>}
+      {read ? (
+        <Steps
+          entries={timeline.entries}
+          find={find}
+          onFind={(text) => void navigate({ to: "/tasks/$task", params: { task: id }, search: text ? { find: text } : {}, replace: true, resetScroll: false })}
+        />
+      ) : (
+        !error && <Skeleton height={120} />
       )}
-      {!all && steps.length > shownSteps && (
-        <Button variant="default" size="xs" onClick={() => setAll(true)}>
-          Show {steps.length - shownSteps} earlier steps
-        </Button>
-      )}
-      {read ? <TimelineView entries={all ? steps : steps.slice(-shownSteps)} states /> : !error && <Skeleton height={120} />}
-      {!!error && (
-        <>
-          <Problem error={error} />
-          <History task={task.data} />
-        </>
-      )}
-      <details>
-        <summary>Raw JSON</summary>
-        <Json value={task.data} />
-      </details>
+      <Problem error={error} />
+      {!!error && !read && <History task={task.data} />}
+      <Fold title="Raw JSON">{() => <Json value={task.data} />}</Fold>
     </Stack>
   );
+}
+
+function Question({ parts }: { parts: Part[] }) {
+  return (
+    <div className="question">
+      <Text size="xs" c="dimmed">
+        Message
+      </Text>
+      <Parts parts={parts} />
+    </div>
+  );
+}
+
+// FirstMessage reads the whole history of a long task for its first message.
+function FirstMessage({ task }: { task: string }) {
+  const who = session.use();
+  const whole = useQuery({
+    queryKey: ["question", who, task],
+    queryFn: async ({ signal }) => (await get<TaskBody>(`/tasks/${encodeURIComponent(task)}`, signal)).history?.find((m) => m.role === "user")?.parts ?? [],
+  });
+  if (whole.isPending) return <Skeleton height={60} />;
+  return whole.data ? <Question parts={whole.data} /> : <Problem error={whole.error} />;
 }
 
 // useTimeline reads the events of a task from its first and then as they happen. Its end is not awaited: read is true
 // when the first event has arrived.
 function useTimeline(id: string, agent: string) {
+  const who = session.use();
   const [timeline, setTimeline] = useState<Timeline>(emptyTimeline);
   const [error, setError] = useState<unknown>(null);
   useEffect(() => {
     if (!agent) return;
     const stop = new AbortController();
+    const patience = new Patience();
     let now = emptyTimeline;
     setTimeline(now);
     setError(null);
     const read = async () => {
-      for (let failures = 0; failures < 5 && !isOver(now.state); failures++) {
+      for (;;) {
+        let broken: unknown = null;
         try {
-          for await (const { id: eventId, event } of follow({ agent, method: "tasks/subscribe", params: { id, after: Number(now.lastId), tool_results: true } }, stop.signal)) {
-            failures = 0;
-            now = apply(now, eventId, event);
+          await readEvents({ agent, method: "tasks/subscribe", params: { id, after: Number(now.lastId), tool_results: true } }, stop.signal, (events) => {
+            patience.renew();
+            now = apply(now, events);
             setTimeline(now);
-          }
+            setError(null);
+          });
         } catch (e) {
-          if (stop.signal.aborted) return;
-          if ((e instanceof ApiError && e.status !== 0) || failures === 4) return setError(e);
+          broken = e;
         }
-        await new Promise((resolve) => setTimeout(resolve, 500));
+        if (stop.signal.aborted || isOver(now.state)) return;
+        if (!patience.allows(broken)) return setError(broken);
+        if (broken) setError(new Interrupted());
+        await patience.wait();
         if (stop.signal.aborted) return;
+        now = withoutUnfinished(now);
       }
     };
     void read();
     return () => stop.abort();
-  }, [id, agent]);
+    // Another credential may see more, or less.
+  }, [id, agent, who]);
   return { timeline, error, read: timeline.lastId !== "" };
 }
 
 // History shows the messages of a task whose events cannot be read, such as one of an agent that exists no more.
 function History({ task }: { task: TaskBody }) {
   return (
-    <ol className="timeline">
+    <ol className="answer">
       {task.history?.map((m, i) => (
         <li key={i}>
           <Text size="xs" c="dimmed">

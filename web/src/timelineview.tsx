@@ -1,29 +1,33 @@
 import { Group, Text } from "@mantine/core";
-import { Parts, State, Time, ToolCallView } from "./parts";
+import { Parts, State, ToolCallView } from "./parts";
 import type { Entry } from "./timeline";
 
-// TimelineView shows the steps of a task in their order. Without states it reads as a conversation.
-export function TimelineView({ entries, states }: { entries: Entry[]; states: boolean }) {
+// mostAtOnce bounds how many steps of an answer are drawn; the task's page has all.
+const mostAtOnce = 200;
+
+// AnswerView shows the steps of a task as a conversation: its last ones, without states.
+export function AnswerView({ entries }: { entries: Entry[] }) {
+  const shown = entries.filter((e) => e.kind !== "state");
+  const first = Math.max(0, shown.length - mostAtOnce);
   return (
-    <ol className={states ? "timeline" : "answer"}>
-      {entries.map((entry, i) => {
-        if (entry.kind === "state" && !states) return null;
-        return (
-          <li key={i}>
-            {states && entry.at && (
-              <Text size="xs" c="dimmed" component="span" className="when">
-                <Time at={entry.at} />
-              </Text>
-            )}
+    <>
+      {first > 0 && (
+        <Text size="sm" c="dimmed">
+          {first.toLocaleString("en")} earlier steps are on the page of the task.
+        </Text>
+      )}
+      <ol className="answer">
+        {shown.slice(first).map((entry, i) => (
+          <li key={first + i}>
             <EntryView entry={entry} />
           </li>
-        );
-      })}
-    </ol>
+        ))}
+      </ol>
+    </>
   );
 }
 
-function EntryView({ entry }: { entry: Entry }) {
+export function EntryView({ entry }: { entry: Entry }) {
   switch (entry.kind) {
     case "state":
       return <State state={entry.state} />;

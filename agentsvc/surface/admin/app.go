@@ -69,7 +69,15 @@ func (h appHandler) replaceApp(ctx context.Context, o *mutation.Request) (mutati
 // ledger remain. If the deletion takes longer than the request may last, it continues in the background and the
 // request can be repeated.
 func (h appHandler) deleteApp(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
-	return mutation.Result{Status: http.StatusNoContent}, h.apps.DeleteApp(ctx, o.Actor, o.AppName(), o.IfMatch...)
+	remove := h.apps.DeleteApp
+	switch o.HTTP.URL.Query().Get("moved") {
+	case "", "false":
+	case "true":
+		remove = h.apps.Moves.DeleteApp
+	default:
+		return mutation.Result{}, agentsvc.NewInvalidError("moved", "must be true or false")
+	}
+	return mutation.Result{Status: http.StatusNoContent}, remove(ctx, o.Actor, o.AppName(), o.IfMatch...)
 }
 
 // suspendApp makes an app refuse every request until it is resumed.

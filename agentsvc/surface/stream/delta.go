@@ -28,12 +28,14 @@ func (t *DeltaTracker) NextMessage(ev agentsvc.Event) (agentsvc.Message, bool) {
 	}
 	m := *ev.Message
 	m.Metadata = nil
-	if _, started := t.sentBytes[m.ID]; started {
+	_, started := t.sentBytes[m.ID]
+	if started {
 		m = t.TrimSent(m)
 	} else {
 		m.Parts = nil
 	}
-	return m, len(m.Parts) > 0 || len(m.ToolCalls) > 0
+	// A message that deltas have shown as a whole is returned too: clients discard the text of one whose end never comes.
+	return m, started || len(m.ToolCalls) > 0
 }
 
 // TrimSent returns m without the text that its deltas contained. The task service yields the deltas of a message

@@ -11,9 +11,9 @@ export async function start({folder, executablePath, url, shots}) {
 
   // A journey that fails leaves a picture of each page and what was complained about.
   process.on('uncaughtException', async error => {
-    console.error(error, complaints.slice(0, 5))
+    console.error(error.message ?? error, complaints.slice(0, 5))
     for (const [i, context] of browser.contexts().entries()) {
-      for (const page of context.pages()) await page.screenshot({path: `${shots}/failed-${i}.png`}).catch(() => {})
+      for (const page of context.pages()) if (shots) await page.screenshot({path: `${shots}/failed-${i}.png`}).catch(() => {})
     }
     process.exit(1)
   })
@@ -23,7 +23,8 @@ export async function start({folder, executablePath, url, shots}) {
   const open = async ({refusals = [], ...options} = {}) => {
     const context = await browser.newContext({viewport: {width: 1200, height: 900}, reducedMotion: 'reduce', ...options})
     const page = await context.newPage()
-    page.setDefaultTimeout(20000)
+    // Long enough for a machine that does much else at the same time.
+    page.setDefaultTimeout(60000)
     await page.addInitScript(() => {
       globalThis.violations = []
       globalThis.pwned = 0
@@ -50,7 +51,8 @@ export async function start({folder, executablePath, url, shots}) {
     await page.getByRole('navigation', {name: 'Console'}).waitFor()
   }
   const visit = (page, name) => page.getByRole('navigation', {name: 'Console'}).getByRole('link', {name}).click()
-  const shoot = (page, name) => page.screenshot({path: `${shots}/${name}.png`, fullPage: true})
+  // Without a folder for pictures pages are checked in one form alone.
+  const shoot = (page, name, fullPage = true) => shots && page.screenshot({path: `${shots}/${name}.png`, fullPage})
   // check writes down violations of the policy, markup that ran, and serious findings about accessibility.
   const check = async (page, name = '') => {
     const found = await page.evaluate(() => ({violations: globalThis.violations.splice(0), pwned: globalThis.pwned, images: document.querySelectorAll('#root img').length}))
@@ -62,8 +64,9 @@ export async function start({folder, executablePath, url, shots}) {
       complaints.push(`${name || page.url()}: ${v.id}: ${v.nodes.slice(0, 3).map(n => n.target.join(' ') + ' ' + n.html.slice(0, 160) + ' ' + (n.any[0]?.message ?? '')).join(' | ')}`)
     }
   }
-  // picture checks a page and takes its picture, in both colour schemes and on a phone.
-  const picture = async (page, name) => {
+  // picture checks a page and takes its picture, in both colour schemes and on a phone; without fullPage of what is in sight.
+  const picture = async (page, name, fullPage = true) => {
+    if (!shots) return check(page, name)
     for (const [kind, colorScheme, viewport] of [['light', 'light'], ['dark', 'dark'], ['narrow', 'light', {width: 390, height: 800}]]) {
       await page.emulateMedia({colorScheme, reducedMotion: 'reduce'})
       const before = page.viewportSize()
@@ -71,7 +74,7 @@ export async function start({folder, executablePath, url, shots}) {
       await check(page, `${name} ${kind}`)
       const width = await page.evaluate(() => document.documentElement.scrollWidth)
       if (viewport && width > viewport.width) complaints.push(`${name} is ${width} pixels wide on a phone`)
-      await shoot(page, `${name}-${kind}`)
+      await shoot(page, `${name}-${kind}`, fullPage)
       if (viewport) await page.setViewportSize(before)
     }
     await page.emulateMedia({colorScheme: 'light', reducedMotion: 'reduce'})
