@@ -185,7 +185,7 @@ func TestExports(t *testing.T) {
 	}
 	for name, value := range map[string]string{
 		"STOA_EXPORT_FOLDER": folder + "/nosuch", "STOA_EXPORT_FORMAT": "xml", "STOA_EXPORT_WEBHOOK": "ftp://x", server.WebhookSecretName: "short",
-		"STOA_EXPORT_STRIPE": "tokens:x", server.StripeKeyName: "sk_test_1", "STOA_EXPORT_PRIVATE_NETWORK": "perhaps",
+		"STOA_EXPORT_STRIPE": "tokens:x", "STOA_EXPORT_STRIPE_KEY": "sk_test_1", "STOA_EXPORT_PRIVATE_NETWORK": "perhaps",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(name, value)

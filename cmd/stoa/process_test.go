@@ -227,7 +227,7 @@ func TestSecretFilesAreRead(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
 		server.DatabaseName, server.MigrateDatabaseName, "STOA_REDIS", server.AdminSecretName, server.MasterKeyName, server.MetricsTokenName,
-		server.NotificationSecretName, server.WebhookSecretName, server.StripeKeyName,
+		server.NotificationSecretName, server.WebhookSecretName, "STOA_EXPORT_STRIPE_KEY",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -168,4 +168,6 @@ server: {auth: {enabled: true, issuer: %q, jwks_url: "%s/keys", audience: stoa, 
 		})
 	}
 	wantCheck(t, newTestInspector(t, server.Flags{}, nil).checkIssuer(t.Context()), "oidc_keys", Skipped, "not enabled")
+	worker := parseConfig(t, "llms: {m: {provider: scripted}}\nagents: {a: {llm: m}}\nserver: {auth: {enabled: true, issuer: i, jwks_url: 'https://127.0.0.1:1/keys', audience: stoa}}")
+	wantCheck(t, newTestInspector(t, server.Flags{Role: pointTo("worker"), Database: pointTo("postgres://127.0.0.1/stoa")}, worker).checkIssuer(t.Context()), "oidc_keys", Skipped, "--role worker")
 }

@@ -22,6 +22,9 @@ func (i *inspector) checkIssuer(ctx context.Context) []Check {
 	if i.Config == nil || !i.Config.Server.Auth.Enabled {
 		return skipAll("server.auth is not enabled", "oidc_keys", "oidc_discovery")
 	}
+	if i.Settings.Role == "worker" {
+		return skipAll("--role worker: this process verifies no token", "oidc_keys", "oidc_discovery")
+	}
 	auth := i.Config.Server.Auth
 	return []Check{i.checkIssuerKeys(ctx, auth), i.checkDiscovery(ctx, auth)}
 }

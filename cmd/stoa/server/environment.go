@@ -126,7 +126,7 @@ func listVariables() []string {
 		all = append(all, strings.Fields(names.String())...)
 	}
 	for _, name := range []string{
-		DatabaseName, MigrateDatabaseName, redisName, AdminSecretName, MasterKeyName, MetricsTokenName, NotificationSecretName, WebhookSecretName, StripeKeyName,
+		DatabaseName, MigrateDatabaseName, redisName, AdminSecretName, MasterKeyName, MetricsTokenName, NotificationSecretName, WebhookSecretName, stripeKeyName,
 	} {
 		all = append(all, name, name+"_FILE")
 	}

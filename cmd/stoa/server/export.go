@@ -31,7 +31,7 @@ type exportSettings struct {
 // Names of the secrets of exports.
 const (
 	WebhookSecretName = "STOA_EXPORT_WEBHOOK_SECRET"
-	StripeKeyName     = "STOA_EXPORT_STRIPE_KEY"
+	stripeKeyName     = "STOA_EXPORT_STRIPE_KEY"
 )
 
 // NewExporter returns the exporter of usage with a sink for each configured target. It returns an error for a setting
@@ -94,7 +94,7 @@ func (s exportSettings) newSinks(d runtime.Dependencies) (map[string]export.Sink
 	if err != nil {
 		return nil, err
 	}
-	key, err := readSecret(StripeKeyName)
+	key, err := readSecret(stripeKeyName)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (s exportSettings) newSinks(d runtime.Dependencies) (map[string]export.Sink
 	}
 	if len(s.Stripe) > 0 || key != "" {
 		if sinks["stripe"], err = stripe.New(d.PublicEgress.HTTP(), key, "", s.Stripe); err != nil {
-			return nil, fmt.Errorf("STOA_EXPORT_STRIPE and %s: %w", StripeKeyName, err)
+			return nil, fmt.Errorf("STOA_EXPORT_STRIPE and %s: %w", stripeKeyName, err)
 		}
 	}
 	return sinks, nil

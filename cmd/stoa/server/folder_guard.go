@@ -29,7 +29,7 @@ func newFolderGuard(o Options, d *db.DB) (*grant.Guard, error) {
 		files = append(files, filepath.Join(home, ".env"))
 	}
 	// Secrets that are read from files (readSecret).
-	for _, name := range []string{AdminSecretName, MasterKeyName, MetricsTokenName, StripeKeyName, WebhookSecretName, NotificationSecretName, DatabaseName, MigrateDatabaseName, redisName} {
+	for _, name := range []string{AdminSecretName, MasterKeyName, MetricsTokenName, stripeKeyName, WebhookSecretName, NotificationSecretName, DatabaseName, MigrateDatabaseName, redisName} {
 		if path, ok := lookupEnv(name + "_FILE"); ok {
 			files = append(files, path)
 		}
