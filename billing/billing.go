@@ -104,3 +104,20 @@ func (s *Service) CloseApp(ctx context.Context, actor audit.Actor, app tenancy.A
 	}
 	return s.Budgets.ArchiveUsage(ctx, app.ID)
 }
+
+// AdoptApp completes, in the transaction of its import, an app whose rows come from another installation: all processes read
+// its budgets, and no export of this installation delivers the usage that was recorded before, which the other
+// installation's exports have delivered. It must be the last statement of tx that locks rows.
+func (s *Service) AdoptApp(ctx context.Context, tx *db.Tx, app db.ID) error {
+	_, err := tx.Exec(ctx, `INSERT INTO export_cursor (tenant, export, sealed) SELECT CAST($1 AS TEXT), name, stoa_now() FROM export`, string(app))
+	if err != nil {
+		return fmt.Errorf("adopt app %s: %w", app, err)
+	}
+	return change.Record(ctx, tx, change.Budget, string(app))
+}
+
+// CountAdopted adds the usage of an imported app to the balances of the platform's budgets, after its transaction.
+func (s *Service) CountAdopted(ctx context.Context) error {
+	_, err := s.Budgets.RebuildBalances(ctx, "")
+	return err
+}

@@ -87,6 +87,29 @@ func (s *Service) CreateApp(ctx context.Context, actor audit.Actor, d Draft, dry
 
 // buildDraft checks d completely and returns the state of the new app with a fresh id and data key. It writes nothing.
 func (s *Service) buildDraft(ctx context.Context, d Draft) (*appState, error) {
+	checked, err := d.check(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, err
+	}
+	w := &appState{config: d.Config, secrets: d.Secrets}
+	w.app = App{
+		ID: db.ID(id.String()), Name: d.Name, DisplayName: d.DisplayName, Status: Active, Version: Version{Revision: 1, Inputs: 1, Generation: 1},
+		Grants: checked.Grants, Plan: d.Plan, Limits: checked.Limits, Auth: d.Auth, Labels: map[string]string{},
+		Config: checked.Config,
+	}
+	maps.Copy(w.app.Labels, d.Labels)
+	w.dataKey = s.store.keys.NewDataKey(id.String())
+	w.fieldCipher, err = s.store.keys.NewFieldCipher(id.String(), w.dataKey)
+	return w, err
+}
+
+// check checks d completely and returns an app with what was derived from it: grants, limits and the warnings about
+// the configuration.
+func (d *Draft) check(ctx context.Context, s *Service) (*App, error) {
 	grants, err := d.checkFields(s.store.options.Guard)
 	if err != nil {
 		return nil, err
@@ -107,27 +130,11 @@ func (s *Service) buildDraft(ctx context.Context, d Draft) (*appState, error) {
 	if err := s.checkNameFree(ctx, d.Name); err != nil {
 		return nil, err
 	}
-	checked := App{Grants: grants, Plan: d.Plan}
-	if err := s.store.checkConfigLoads(ctx, d.Config, &checked, d.Secrets); err != nil {
+	checked := &App{Grants: grants, Plan: d.Plan, Limits: limits}
+	if err := s.store.checkConfigLoads(ctx, d.Config, checked, d.Secrets); err != nil {
 		return nil, err
 	}
-	if err := s.checkRateAgents(limits.Rates, nil, d.Config); err != nil {
-		return nil, err
-	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return nil, err
-	}
-	w := &appState{config: d.Config, secrets: d.Secrets}
-	w.app = App{
-		ID: db.ID(id.String()), Name: d.Name, DisplayName: d.DisplayName, Status: Active, Version: Version{Revision: 1, Inputs: 1, Generation: 1},
-		Grants: grants, Plan: d.Plan, Limits: limits, Auth: d.Auth, Labels: map[string]string{},
-		Config: checked.Config,
-	}
-	maps.Copy(w.app.Labels, d.Labels)
-	w.dataKey = s.store.keys.NewDataKey(id.String())
-	w.fieldCipher, err = s.store.keys.NewFieldCipher(id.String(), w.dataKey)
-	return w, err
+	return checked, s.checkRateAgents(limits.Rates, nil, d.Config)
 }
 
 // checkFields checks those fields of d that need no other data, and returns the normalized grants.
@@ -210,7 +217,8 @@ func insertApp(ctx context.Context, tx *db.Tx, w *appState, masterKey string) er
 // otherwise. The audit trail is the record of former apps, because it outlives them.
 func revokeFormerTokens(ctx context.Context, tx *db.Tx, a *App) error {
 	_, err := tx.Exec(ctx, `INSERT INTO app_mark (tenant, subject, not_before)
-		SELECT CAST($1 AS TEXT), '', stoa_now() WHERE EXISTS (SELECT 1 FROM audit WHERE app = $2 AND app_id <> CAST($1 AS TEXT))`,
+		SELECT CAST($1 AS TEXT), '', stoa_now() WHERE EXISTS (SELECT 1 FROM audit WHERE app = $2 AND app_id <> CAST($1 AS TEXT))
+		ON CONFLICT (tenant, subject) DO UPDATE SET not_before = excluded.not_before WHERE app_mark.not_before < excluded.not_before`,
 		string(a.ID), a.Name)
 	return err
 }

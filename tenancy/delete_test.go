@@ -104,7 +104,7 @@ func TestDeleteResumes(t *testing.T) {
 		broken := true
 		o := tenancytest.NewOptions()
 		erased := map[string]int{}
-		o.EraseApp = func(_ context.Context, _ audit.Actor, app tenancy.App) error {
+		o.EraseApp = func(_ context.Context, _ audit.Actor, app tenancy.App, _ bool) error {
 			if erased[app.Name]++; broken {
 				return errors.New("the vectors do not go")
 			}

@@ -50,8 +50,9 @@ type Options struct {
 	// allowed.
 	CheckHost func(ctx context.Context, host string, private bool) error
 	// EraseApp removes what an app owns outside the database, such as vectors and files. It must be idempotent: it is
-	// called again for the same app after an error or a crash.
-	EraseApp func(ctx context.Context, by audit.Actor, app App) error
+	// called again for the same app after an error or a crash. An app that was moved continues in another installation: what
+	// it has outside the database, and its accounts, are that one's.
+	EraseApp func(ctx context.Context, by audit.Actor, app App, moved bool) error
 	// RewrapSealed re-encrypts, with the current master key, the values that other packages sealed with former ones.
 	RewrapSealed func(ctx context.Context, keys *keyring.Keyring) error
 	// Log receives the errors of background work; nil means [slog.Default].
@@ -73,6 +74,7 @@ type Service struct {
 	Tokens     Tokens
 	Issuers    Issuers
 	DefaultApp *DefaultApp
+	Moves      Moves
 
 	store       *store
 	maintenance *maintenance
@@ -99,10 +101,12 @@ func New(d *db.DB, keys *keyring.Keyring, bus *signal.Bus, o Options) *Service {
 		s.log = slog.Default()
 	}
 	trail := audit.New(d, keys, s.log)
-	return &Service{
+	service := &Service{
 		Trail: trail, Revisions: Revisions{s}, Secrets: Secrets{s}, Roles: Roles{s}, Tokens: Tokens{s}, Issuers: Issuers{s}, DefaultApp: &DefaultApp{store: s},
 		store: s, maintenance: &maintenance{store: s, trail: trail, appDeleted: make(chan struct{}, 1)},
 	}
+	service.Moves = Moves{service}
+	return service
 }
 
 // Run performs the background work until ctx ends, whose error it returns: it chains the audit trail, completes

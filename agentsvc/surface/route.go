@@ -6,12 +6,14 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/crossorigin"
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/requestbody"
 	"stoa/authz"
+	"stoa/tenancy"
 	"stoa/tenancy/audit"
 )
 
@@ -62,6 +64,9 @@ type Route struct {
 	// File says that the body is a file of up to [requestbody.MaxFile] bytes, which Serve reads by [ReadFile]. An
 	// Idempotency-Key then also stands for the RequestHeaders, which describe the file.
 	File bool
+	// StreamBytes allows bodies of that many bytes, which Serve reads from the request as they arrive and does not keep in
+	// memory. Such a body may take as long as maxStreamTime.
+	StreamBytes int64
 	// Idempotent says that the request changes something and honours an Idempotency-Key: under a key it takes effect
 	// once.
 	Idempotent bool
@@ -154,7 +159,10 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 		if err != nil {
 			return err
 		}
-		rec.operator, rec.origin = p, newOrigin(s.proxies.clientAddress(r), rec.id)
+		rec.operator = operatorRequest{Principal: p, origin: newOrigin(s.proxies.clientAddress(r), rec.id)}
+		if name := PathParam(r, "app"); tenancy.IsValidAppName(name) {
+			rec.operator.app = name
+		}
 		rec.writer.InitMemory(s.options.ResponseMemory, "")
 		r = s.tracer.startTrace(rec, r, nil)
 		w.Header().Set("Cache-Control", "no-store")
@@ -173,20 +181,25 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 			return err
 		}
 	}
-	maxBytes := int64(requestbody.MaxBody)
+	maxBytes, bodyTimeout := int64(requestbody.MaxBody), s.options.BodyTimeout
 	switch {
+	case route.StreamBytes > 0:
+		maxBytes, bodyTimeout = route.StreamBytes, maxStreamTime
 	case route.LargeBody:
 		maxBytes = requestbody.MaxMessage
 	case route.File:
 		maxBytes = requestbody.MaxFile
 	}
-	rec.body.Limit(rec.writer.ResponseWriter, r, maxBytes, s.options.PieceTimeout, s.options.BodyTimeout)
+	rec.body.Limit(rec.writer.ResponseWriter, r, maxBytes, s.options.PieceTimeout, bodyTimeout)
 	defer rec.body.Release()
 	if route.Idempotent {
 		return serveIdempotent(s.options.Idempotency, w, r, route)
 	}
 	return route.Serve(w, r)
 }
+
+// maxStreamTime bounds the arrival of a body that is read as it arrives. Each of its pieces has the timeout of all bodies.
+const maxStreamTime = 6 * time.Hour
 
 // routeUnknown labels requests that match no route, so that arbitrary paths do not become metric labels.
 const routeUnknown = "unknown"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"stoa/billing/amount"
@@ -46,12 +47,13 @@ func (s *Service) rebuildBalance(ctx context.Context, b Budget, since time.Time)
 	return d, nil
 }
 
-// RebuildBalances computes the balances of all budgets in their current windows, and returns those that were wrong.
-func (s *Service) RebuildBalances(ctx context.Context) ([]BalanceDifference, error) {
-	if err := s.readBudgets(ctx); err != nil {
+// RebuildBalances computes the balances of the budgets of some apps, "" for the platform's, or without any of all budgets, in
+// their current windows, and returns those that were wrong.
+func (s *Service) RebuildBalances(ctx context.Context, apps ...db.ID) ([]BalanceDifference, error) {
+	if err := s.readBudgets(ctx, apps...); err != nil {
 		return nil, err
 	}
-	return s.rebuildMatching(ctx, func(Budget) bool { return true })
+	return s.rebuildMatching(ctx, func(b Budget) bool { return len(apps) == 0 || slices.Contains(apps, b.App) })
 }
 
 // rebuildMatching calls rebuildBalance for the current window of each cached budget for which the function returns

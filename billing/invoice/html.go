@@ -11,9 +11,10 @@ func (inv Invoice) WriteHTML(w io.Writer) error { return invoiceTemplate.Execute
 
 // invoiceTemplate is executed with an [Invoice].
 var invoiceTemplate = template.Must(template.New("invoice").Funcs(template.FuncMap{
-	"title": Invoice.printedTitle,
-	"facts": Invoice.printedFacts,
-	"rows":  Invoice.printedRows,
+	"title":    Invoice.printedTitle,
+	"facts":    Invoice.printedFacts,
+	"rows":     Invoice.printedRows,
+	"unpriced": Invoice.unpricedNote,
 }).Parse(`<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
@@ -45,6 +46,9 @@ tr { break-inside: avoid }
 <tr><td>{{.Text}}</td><td>{{.Detail}}</td><td class="amount">{{.Amount}}</td></tr>
 {{- end}}{{end}}
 </table>
+{{- with unpriced .}}
+<p>{{.}}</p>
+{{- end}}
 {{- with .PaymentNote}}
 <p>{{.}}</p>
 {{- end}}

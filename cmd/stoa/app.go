@@ -27,6 +27,8 @@ type appCmd struct {
 	Update    appUpdateCmd    `cmd:"" help:"Change an app; flags that are not given change nothing."`
 	Suspend   appSuspendCmd   `cmd:"" help:"Refuse an app's calls and stop its runs."`
 	Resume    appResumeCmd    `cmd:"" help:"Resume a suspended app."`
+	Export    appExportCmd    `cmd:"" help:"Write a suspended app with everything it owns to a file, for its customer or another installation."`
+	Import    appImportCmd    `cmd:"" help:"Make the app in a file one of this installation."`
 	Delete    appDeleteCmd    `cmd:"" help:"Delete an app with everything it owns."`
 	Revisions appRevisionsCmd `cmd:"" help:"List an app's configurations so far."`
 	Restore   appRestoreCmd   `cmd:"" help:"Make an earlier configuration of an app its current one."`

@@ -197,6 +197,8 @@ var routeProbes = map[string][]isolationProbe{
 	"GET /billing/invoices":                               {{path: "/billing/invoices"}, {path: "/apps/{app}/billing/invoices"}},
 	"GET /billing/invoices/{invoice}":                     {{path: "/billing/invoices/{invoice}"}, {path: "/billing/invoices/{invoice}.html"}, {path: "/apps/{app}/billing/invoices/{invoice}"}},
 	"GET /billing/budgets":                                {{path: "/billing/budgets"}, {path: "/apps/{app}/billing/budgets"}},
+	"GET /admin/apps/{app}/export":                        {{path: "/admin/apps/{app}/export"}},
+	"POST /admin/apps:import":                             {{path: "/admin/apps:import"}},
 	"GET /admin/audit/export":                             {{path: "/admin/audit/export?app={app}"}},
 	"GET /admin/audit":                                    {{path: "/admin/audit?app={app}"}},
 }

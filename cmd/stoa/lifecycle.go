@@ -33,6 +33,7 @@ type appDeleteCmd struct {
 	serverFlag  `embed:""`
 	confirmFlag `embed:""`
 	Name        string `arg:"" help:"The app's name."`
+	Moved       bool   `help:"The app was imported into another installation: its accounts are not settled here, and its vector stores stay."`
 }
 
 // Run deletes the app with every row, secret and key it owns. At a terminal the user must type the name again, because
@@ -48,7 +49,11 @@ func (cmd *appDeleteCmd) Run(ctx context.Context, c *console) error {
 	}); err != nil {
 		return err
 	}
-	if err := api.doJSON(ctx, http.MethodDelete, "/admin/apps/"+url.PathEscape(cmd.Name), nil, nil); err != nil {
+	query := ""
+	if cmd.Moved {
+		query = "?moved=true"
+	}
+	if err := api.doJSON(ctx, http.MethodDelete, "/admin/apps/"+url.PathEscape(cmd.Name)+query, nil, nil); err != nil {
 		return err
 	}
 	c.printStatus("%s deleted", cmd.Name)

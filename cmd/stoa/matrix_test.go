@@ -107,6 +107,8 @@ var routeAccess = map[string]accessRule{
 	"POST /admin/apps":                                    {path: "/admin/apps", access: operatorOnly},
 	"GET /admin/apps":                                     {path: "/admin/apps", access: operatorOnly},
 	"GET /admin/apps/{app}":                               {path: "/admin/apps/acme", access: operatorOnly},
+	"GET /admin/apps/{app}/export":                        {path: "/admin/apps/acme/export", access: operatorOnly},
+	"POST /admin/apps:import":                             {path: "/admin/apps:import", access: operatorOnly},
 	"PUT /admin/apps/{app}":                               {path: "/admin/apps/acme", body: map[string]any{}, access: operatorOnly},
 	"PATCH /admin/apps/{app}":                             {path: "/admin/apps/acme", body: map[string]any{}, access: operatorOnly},
 	"DELETE /admin/apps/{app}":                            {path: "/admin/apps/nosuch", access: operatorOnly},

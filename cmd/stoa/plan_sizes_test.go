@@ -32,7 +32,9 @@ var sizeExceptions = map[string]string{
 	"agentsvc/tool/function.markdownWriter": "one method for each kind of element of a page",
 	"agentsvc/tool/mcp.Options":             "the keys of an MCP server in the specification",
 	"cmd/stoa/server/metrics.Recorder":      "one method for each kind of event",
+	"tenancy":                               "a third of the names are the parts of the service, and what changes each of them",
 	"cmd/stoa":                              "one file for each command, and the client that they share",
+	"cmd/stoa.commands":                     "one field for each command",
 	"cmd/stoa/server.Flags":                 "the flags of stoa serve",
 	"tenancy/db.sqliteEngine":               "implements the engine and the driver's hooks",
 }

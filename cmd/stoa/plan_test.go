@@ -21,12 +21,12 @@ const modulePath = "stoa"
 // layers is the plan of the packages (docs/architecture.md). A package imports packages on lower layers only;
 // packages on one layer do not import each other, except in external test packages.
 var layers = map[string]int{
-	"cmd/stoa": 14, "cmd/stoa/faults": 14, "cmd/stoa/server": 13,
+	"cmd/stoa": 15, "cmd/stoa/faults": 15, "cmd/stoa/doctor": 14, "cmd/stoa/server": 13,
 	"cmd/stoa/server/metrics": 10, "cmd/stoa/server/otlp": 10, "cmd/stoa/server/listener": 10,
 	"deploy": 0, "migrations": 0, "tenancy/db": 0, "tenancy/signal": 0, "tenancy/grant": 0, "tenancy/keyring": 0,
-	"tenancy/audit":  1,
+	"tenancy/audit": 1, "tenancy/db/backup": 1,
 	"tenancy":        2,
-	"tenancy/router": 3, "tenancy/runtimecache": 3, "tenancy/apikey": 3,
+	"tenancy/router": 3, "tenancy/runtimecache": 3, "tenancy/apikey": 3, "tenancy/transfer": 3,
 	"authz/jwks": 3, "authz": 4,
 	"ratelimit":      3,
 	"billing":        7,
@@ -140,7 +140,7 @@ var dependencyRules = map[string][]string{
 	"github.com/philippgille/chromem-go":     {"agentsvc/vectorstore/chromem"},
 	"github.com/prometheus/":                 {"cmd/stoa/server/metrics"},
 	"github.com/qdrant/go-client":            {"agentsvc/vectorstore/qdrant", "agentsvc/vectorstore/remote/remotetest"},
-	"github.com/redis/go-redis/v9":           {"tenancy/signal", "ratelimit", "cmd/stoa/server", "cmd/stoa(test)", "agentsvc/task(test)"},
+	"github.com/redis/go-redis/v9":           {"tenancy/signal", "ratelimit", "cmd/stoa/server", "cmd/stoa/doctor", "cmd/stoa(test)", "agentsvc/task(test)"},
 	"github.com/rogpeppe/go-internal":        {"*(test)"},
 	"github.com/santhosh-tekuri/jsonschema":  {"agentsvc/config", "agentsvc/tool", "agentsvc/agent", "agentsvc/surface/openapi(test)"},
 	"github.com/schollz/progressbar/v3":      {"cmd/stoa"},
@@ -159,6 +159,7 @@ var dependencyRules = map[string][]string{
 	"go.opentelemetry.io/otel/exporters":     {"cmd/stoa/server/metrics", "cmd/stoa/server/otlp"},
 	"go.uber.org/goleak":                     {"*(test)"},
 	"go.yaml.in/yaml/v3":                     {"agentsvc/config", "agentsvc/config/document", "cmd/stoa", "deploy/deploytest"},
+	"golang.org/x/crypto":                    {"tenancy/transfer"},
 	"golang.org/x/net":                       {"agentsvc/guardrail", "agentsvc/tool/function", "agentsvc/document/extract", "agentsvc/surface/...(test)"},
 	"golang.org/x/sync":                      {"*"},
 	"golang.org/x/sys":                       {"*"},

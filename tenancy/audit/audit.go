@@ -113,6 +113,12 @@ func (t *Trail) Run(ctx context.Context) error { return t.chains.runSealing(ctx)
 // Seal appends every committed entry to its chain. [Trail.Run] does so once a second.
 func (t *Trail) Seal(ctx context.Context) error { return t.chains.sealAll(ctx) }
 
+// Adopt makes the entries of an app that insert adds in tx, as another installation chained them, a chain of this one. It
+// returns [agentsvc.CodeInvalid] if they are no complete chain. It locks the number of chains until tx ends.
+func (t *Trail) Adopt(ctx context.Context, tx *db.Tx, app db.ID, insert func() error) error {
+	return t.chains.adoptChain(ctx, tx, string(app), insert)
+}
+
 // Reseal seals with the current master key the heads of chains that were sealed with former ones, so that those can be
 // removed.
 func (t *Trail) Reseal(ctx context.Context) error { return t.chains.resealHeads(ctx) }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"stoa/agentsvc"
 	"stoa/tenancy/db"
 	"stoa/tenancy/keyring"
 )
@@ -262,6 +263,37 @@ func (c *chains) storeHead(ctx context.Context, tx *db.Tx, h chainHead) error {
 	_, err = tx.Exec(ctx, `UPDATE audit_head SET seq = $2, hash = $3, seal = $4, master_key = $5 WHERE app_id = $1`,
 		h.chain, h.seq, h.hash, seal, c.keys.CurrentKeyID())
 	return err
+}
+
+// adoptChain creates the head of a chain of another installation, whose entries insert adds in tx, after checking each of
+// them: numbers without gaps from 1, the link to the entry before, and the hash. Entries with the number 0 are chained later.
+func (c *chains) adoptChain(ctx context.Context, tx *db.Tx, chain string, insert func() error) error {
+	h, err := c.lockHead(ctx, tx, chain)
+	if err != nil {
+		return err
+	}
+	if err := insert(); err != nil {
+		return err
+	}
+	for n := exportBatchSize; n == exportBatchSize; {
+		var entries []Entry
+		err := tx.Query(ctx, scanEntries(&entries), `SELECT `+entryColumns+` FROM audit WHERE app_id = $1 AND seq > $2 ORDER BY seq LIMIT $3`, chain, h.seq, exportBatchSize)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			hash, err := e.ComputeHash(h.hash)
+			if err != nil {
+				return err
+			}
+			if e.Seq != h.seq+1 || e.Prev != h.hash || e.Hash != hash {
+				return agentsvc.NewInvalidError("audit", "entry %d of the audit trail is not as it was chained: verify the trail of the installation that the file is from", h.seq+1)
+			}
+			h.seq, h.hash = e.Seq, e.Hash
+		}
+		n = len(entries)
+	}
+	return c.storeHead(ctx, tx, h)
 }
 
 // resealHeads seals with the current master key the heads that were sealed with former ones, so that those can be

@@ -70,7 +70,10 @@ type Options struct {
 	OnCommit func(ctx context.Context, batches int)
 	// ResponseTimeout is how long an answer of PostgreSQL is waited for if the caller set no deadline; 30 seconds.
 	ResponseTimeout time.Duration
-	Log             *slog.Logger
+	// ReadOnly is for looking at the database of a server that may be running: every write fails, and a SQLite file is
+	// neither created nor locked.
+	ReadOnly bool
+	Log      *slog.Logger
 }
 
 // maxWriters is how many group commits may run at a time. On PostgreSQL one group is assembled while another is being
@@ -86,6 +89,8 @@ type engine interface {
 	runGroup(calls []*pendingBatch)
 	// runTx runs f in a transaction under role and tenant.
 	runTx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error
+	// readTx runs f in a transaction that only reads, and reads one state of the database.
+	readTx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error
 	pingServer(ctx context.Context) error
 	poolStats() Stats
 	// closeEngine releases everything the engine acquired, also if opening it failed half way.
@@ -106,7 +111,8 @@ type DB struct {
 }
 
 // Open connects to the platform's database at url: sqlite://PATH, sqlite://:memory: or postgres://... . It does not
-// migrate the schema. A SQLite file is locked for this process; if another process has it, Open fails.
+// migrate the schema. A SQLite file is locked for this process; if another process has it, Open fails. See
+// [Options.ReadOnly] for looking at it nevertheless.
 func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -116,7 +122,9 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	switch scheme, remaining, _ := strings.Cut(url, "://"); scheme {
 	case "sqlite":
 		d.engineKind = SQLite
-		d.engine, err = openSQLite(ctx, remaining, platformFileOptions)
+		options := platformFileOptions
+		options.readOnly = o.ReadOnly
+		d.engine, err = openSQLite(ctx, remaining, options)
 		if remaining != ":memory:" {
 			folder := filepath.Dir(remaining)
 			if absolute, err := filepath.Abs(folder); err == nil {
@@ -262,12 +270,23 @@ func (h *Handle) RunTx(ctx context.Context, f func(tx *Tx) error) (err error) {
 	return h.d.outages.observe(h.d.engine.runTx(ctx, h.role, h.tenant, f), true)
 }
 
+// ReadTx runs f in a transaction that only reads: all queries of f read the state of the database at the first of them.
+// It occupies a connection while f runs, on SQLite a reading one, so that writes continue. A query of f has the deadline
+// of ctx, which must have one if f passes rows on to a slow reader.
+func (h *Handle) ReadTx(ctx context.Context, f func(tx *Tx) error) (err error) {
+	ctx, span := h.startSpan(ctx, nil)
+	if span != nil {
+		defer func() { endSpan(span, err) }()
+	}
+	return h.d.outages.observe(h.d.engine.readTx(ctx, h.role, h.tenant, f), false)
+}
+
 // Row is one row of a result, valid until the read function returns.
 type Row interface {
 	Scan(dest ...any) error
 }
 
-// Tx is a transaction of [Handle.RunTx], valid until its function returns.
+// Tx is a transaction of [Handle.RunTx] or [Handle.ReadTx], valid until its function returns.
 type Tx struct {
 	exec  func(ctx context.Context, sql string, args []any) (int64, error)
 	query func(ctx context.Context, read func(Row) error, sql string, args []any) error

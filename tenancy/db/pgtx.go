@@ -10,10 +10,20 @@ import (
 // runTx runs f in a transaction. Each statement has its own response timeout, so that the time that f takes does not
 // count.
 func (p *postgresEngine) runTx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error {
+	return p.runTxWith(ctx, pgx.TxOptions{}, role, tenant, f)
+}
+
+// readTx is runTx with one snapshot for all statements, which may not write.
+func (p *postgresEngine) readTx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error {
+	return p.runTxWith(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, role, tenant, f)
+}
+
+// runTxWith runs f in a transaction with options.
+func (p *postgresEngine) runTxWith(ctx context.Context, options pgx.TxOptions, role string, tenant ID, f func(*Tx) error) error {
 	// The first error, within the transaction or at its commit: pgx replaces it by the error of the rollback, which
 	// fails on the closed connection.
 	var failed, commit error
-	err := pgx.BeginFunc(ctx, timedBeginner{p, &commit}, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, timedBeginner{p, options, &commit}, func(tx pgx.Tx) error {
 		exec := func(ctx context.Context, sql string, args []any) (int64, error) {
 			ctx, cancel := p.withTimeout(ctx)
 			defer cancel()
@@ -47,6 +57,7 @@ func (p *postgresEngine) runTx(ctx context.Context, role string, tenant ID, f fu
 // timedBeginner begins transactions whose begin, commit and rollback have the timeout of [postgresEngine.withTimeout].
 type timedBeginner struct {
 	p         *postgresEngine
+	options   pgx.TxOptions
 	commitErr *error // receives the error of the commit; read by runTx
 }
 
@@ -55,9 +66,9 @@ type timedBeginner struct {
 func (b timedBeginner) Begin(ctx context.Context) (pgx.Tx, error) {
 	ctx, cancel := b.p.withTimeout(ctx)
 	defer cancel()
-	tx, err := b.p.pool.Begin(ctx)
+	tx, err := b.p.pool.BeginTx(ctx, b.options)
 	for try := 1; isUnsent(err) && try <= int(b.p.pool.Config().MaxConns); try++ {
-		tx, err = b.p.pool.Begin(ctx)
+		tx, err = b.p.pool.BeginTx(ctx, b.options)
 	}
 	return timedTx{tx, b.p, b.commitErr}, err
 }

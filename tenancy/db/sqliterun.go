@@ -284,3 +284,28 @@ func (e *sqliteEngine) runTx(ctx context.Context, _ string, _ ID, f func(*Tx) er
 		})
 	})
 }
+
+// readTx runs f in a transaction of a reading connection. A database in memory has only the writing one. The transaction
+// is always undone: it has nothing to commit.
+func (e *sqliteEngine) readTx(ctx context.Context, role string, tenant ID, f func(*Tx) error) error {
+	if e.readDB == nil {
+		return e.runTx(ctx, role, tenant, f)
+	}
+	tx, err := e.readDB.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	return f(&Tx{
+		exec: func(context.Context, string, []any) (int64, error) {
+			return 0, errors.New("a statement that writes in a transaction that only reads")
+		},
+		query: func(ctx context.Context, read func(Row) error, text string, args []any) error {
+			rows, err := tx.QueryContext(ctx, text, args...)
+			if err != nil {
+				return err
+			}
+			return cmp.Or(readSQLiteRows(rows, read))
+		},
+	})
+}

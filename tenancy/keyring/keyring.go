@@ -151,6 +151,25 @@ func (k *Keyring) RewrapDataKey(scope string, wrapped []byte) ([]byte, error) {
 	return k.wrapKey(scope, key), nil
 }
 
+// AdoptDataKey returns a wrapped data key of scope that from can unwrap, wrapped by the current master key of k. The
+// master keys of k itself are not tried. It moves data keys between installations.
+func (k *Keyring) AdoptDataKey(from *Keyring, scope string, wrapped []byte) ([]byte, error) {
+	key, err := from.unwrapKey(scope, wrapped)
+	if err != nil {
+		return nil, err
+	}
+	return k.wrapKey(scope, key), nil
+}
+
+// AdoptValue is [Keyring.AdoptDataKey] for the data key of a value that [Keyring.SealValue] of from encrypted.
+func (k *Keyring) AdoptValue(from *Keyring, scope string, sealed []byte) ([]byte, error) {
+	if len(sealed) < wrappedKeySize {
+		return nil, errCannotOpen
+	}
+	wrapped, err := k.AdoptDataKey(from, scope, sealed[:wrappedKeySize])
+	return append(wrapped, sealed[wrappedKeySize:]...), err
+}
+
 // wrapKey encrypts a data key with the current master key, preceded by that key's id.
 func (k *Keyring) wrapKey(scope string, key []byte) []byte {
 	m := k.masters[0]

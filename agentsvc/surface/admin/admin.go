@@ -22,6 +22,7 @@ import (
 	"stoa/authz"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
+	"stoa/tenancy/transfer"
 )
 
 // Options are the services behind the endpoints. All but InMemoryDB and RestartKeys are required.
@@ -32,6 +33,8 @@ type Options struct {
 	DB     *db.DB         // for queue statistics and tool pins
 	// InMemoryDB is the process's in-memory database, for apps with backend: inmemory; nil = there is none.
 	InMemoryDB *db.DB
+	// Transfer exports and imports apps.
+	Transfer *transfer.Service
 	// DeadLetters lists and requeues runs that failed for good.
 	DeadLetters *task.DeadLetters
 	// RestartKeys returns the keys of the default app's file that were changed and act only after a restart of the
@@ -46,6 +49,7 @@ func Routes(o Options) []surface.Route {
 	tokens, keys := tokenHandler{o.Apps, o.Issuer}, keyHandler{o.Apps, o.Keys}
 	roles, policies, tools := roleHandler{o.Apps}, policyHandler{o.Apps, o.Keys}, toolHandler{o.Apps, o.DB}
 	queue, deadLetters, audit := queueHandler{db: o.DB}, deadLetterHandler{o.DeadLetters}, auditHandler{o.Apps}
+	moves := transferHandler{o.Transfer}
 	// Runs of apps in memory are in a database of their own; the statistics add them.
 	if o.InMemoryDB != nil {
 		queue.inMemoryDBs = []*db.DB{o.InMemoryDB}
@@ -57,7 +61,7 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}", Serve: apps.handleGetApp},
 		{Method: http.MethodPut, Pattern: "/admin/apps/{app}", Query: []string{"dry_run"}, Serve: mutation.NewGuardedHandler(apps.replaceApp), Idempotent: true},
 		{Method: http.MethodPatch, Pattern: "/admin/apps/{app}", Query: []string{"dry_run"}, Serve: mutation.NewGuardedHandler(apps.patchApp), Idempotent: true},
-		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}", Serve: mutation.NewGuardedHandler(apps.deleteApp), Idempotent: true},
+		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}", Query: []string{"moved"}, Serve: mutation.NewGuardedHandler(apps.deleteApp), Idempotent: true},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}:suspend", Serve: mutation.NewGuardedHandler(apps.suspendApp), Idempotent: true},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}:resume", Serve: mutation.NewGuardedHandler(apps.resumeApp), Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/revisions", Serve: revisions.handleListRevisions},
@@ -81,6 +85,12 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/authz/explain", Query: []string{"subject", "object", "action", "roles", "scope"}, Serve: policies.handleExplain},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/tools", Serve: tools.handleListTools},
 		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tools/{server}/{tool}:accept", Serve: mutation.NewHandler(tools.acceptTool), Idempotent: true},
+		// Moving an app: neither is bounded by the deadline of requests, and neither is kept in memory.
+		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/export", Serve: moves.handleExportApp, NoDeadline: true, RequestHeaders: []string{passphraseHeader}},
+		{
+			Method: http.MethodPost, Pattern: "/admin/apps:import", Query: []string{"grants"}, Serve: moves.handleImportApp, NoDeadline: true,
+			StreamBytes: transfer.DefaultMaxBytes, RequestHeaders: []string{passphraseHeader},
+		},
 		// The queue of all apps.
 		{Method: http.MethodGet, Pattern: "/admin/queue", Serve: queue.handleQueueStats},
 		{Method: http.MethodGet, Pattern: "/admin/queue/dead", Query: []string{"app", "agent", "error", "page_size", "page_token"}, Serve: deadLetters.handleListDeadLetters},

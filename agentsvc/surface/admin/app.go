@@ -38,10 +38,12 @@ func (h appHandler) createApp(ctx context.Context, o *mutation.Request) (mutatio
 	}, o.DryRun)
 	// A dry run has created nothing that an id or an ETag could identify, so it answers 200.
 	if o.DryRun {
+		surface.SetLoggedApp(o.HTTP, app.Name)
 		body := newAppBody(app)
 		body.ID, body.ETag = "", ""
 		return mutation.Result{Status: http.StatusOK, Body: body}, err
 	}
+	surface.SetLoggedApp(o.HTTP, app.Name)
 	out := newAppResult(app)
 	out.Status, out.CreatedID = http.StatusCreated, app.Name
 	return out, err
@@ -67,7 +69,15 @@ func (h appHandler) replaceApp(ctx context.Context, o *mutation.Request) (mutati
 // ledger remain. If the deletion takes longer than the request may last, it continues in the background and the
 // request can be repeated.
 func (h appHandler) deleteApp(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
-	return mutation.Result{Status: http.StatusNoContent}, h.apps.DeleteApp(ctx, o.Actor, o.AppName(), o.IfMatch...)
+	remove := h.apps.DeleteApp
+	switch o.HTTP.URL.Query().Get("moved") {
+	case "", "false":
+	case "true":
+		remove = h.apps.Moves.DeleteApp
+	default:
+		return mutation.Result{}, agentsvc.NewInvalidError("moved", "must be true or false")
+	}
+	return mutation.Result{Status: http.StatusNoContent}, remove(ctx, o.Actor, o.AppName(), o.IfMatch...)
 }
 
 // suspendApp makes an app refuse every request until it is resumed.

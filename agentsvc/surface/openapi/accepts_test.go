@@ -375,6 +375,8 @@ var unansweredReads = map[string]bool{
 	// The task has no receivers, and the app no push notifications.
 	"GET /a2a/{agent}/tasks/{task}/pushNotificationConfigs": true, "GET /a2a/{agent}/tasks/{task}/pushNotificationConfigs/{config}": true,
 	"GET /a2a/{agent}/v0.3/v1/tasks/{task}/pushNotificationConfigs": true, "GET /a2a/{agent}/v0.3/v1/tasks/{task}/pushNotificationConfigs/{config}": true,
+	// The app is not suspended; cmd/stoa exports one.
+	"GET /admin/apps/{app}/export": true,
 	// The task has ended, which both versions refuse.
 	"GET /a2a/{agent}/tasks/{task}:subscribe": true, "GET /a2a/{agent}/v0.3/v1/tasks/{task}:subscribe": true,
 }

@@ -283,7 +283,7 @@ func TestLocations(t *testing.T) {
 		post, _ := at.(map[string]any)["post"].(map[string]any)
 		responses, _ := post["responses"].(map[string]any)
 		isTested := slices.ContainsFunc(creations, func(c struct{ pattern, body string }) bool { return c.pattern == path })
-		if responses["201"] != nil && !isTested && path != "/admin/apps/{app}/tokens" {
+		if responses["201"] != nil && !isTested && path != "/admin/apps/{app}/tokens" && path != "/admin/apps:import" { // a token is stored nowhere; cmd/stoa imports a file
 			t.Errorf("POST %s answers 201 and is not tested", path)
 		}
 	}

@@ -97,7 +97,10 @@ func newTenancyOptions(shared runtime.Dependencies, stale time.Duration, verifie
 		IsReservedIssuer: verifier.IsReserved, CheckHost: func(ctx context.Context, host string, private bool) error {
 			return checkIssuerHost(ctx, shared, host, private)
 		},
-		EraseApp: func(ctx context.Context, by audit.Actor, a tenancy.App) error {
+		EraseApp: func(ctx context.Context, by audit.Actor, a tenancy.App, moved bool) error {
+			if moved {
+				return eraseMovedApp(ctx, shared, stale, a)
+			}
 			return eraseApp(ctx, by, shared, stale, a, load)
 		},
 		RewrapSealed: func(ctx context.Context, keys *keyring.Keyring) error {

@@ -41,6 +41,19 @@ func eraseApp(ctx context.Context, by audit.Actor, shared runtime.Dependencies, 
 		idempotency.New(shared.DB, shared.Log).DeleteApp(ctx, a.ID))
 }
 
+// eraseMovedApp is eraseApp for an app that continues in another installation: its vector stores and its accounts are that
+// one's. What it has used still counts for the platform's budgets here.
+func eraseMovedApp(ctx context.Context, shared runtime.Dependencies, stale time.Duration, a tenancy.App) error {
+	if err := corpus.New(shared.DB, a.ID, corpus.Limits{}).Index.EndPasses(ctx); err != nil {
+		return err
+	}
+	if err := awaitRuns(ctx, shared, stale, a); err != nil {
+		return err
+	}
+	return errors.Join(shared.InMemory.DeleteApp(ctx, a.ID), jwks.NewCache(shared.DB).Delete(ctx, a.Auth.JWKSURL), shared.Billing.Budgets.ArchiveUsage(ctx, a.ID),
+		idempotency.New(shared.DB, shared.Log).DeleteApp(ctx, a.ID))
+}
+
 // awaitRuns returns when no live worker has a lease on a run of the app, or when maxEraseWait has passed since the
 // app was last changed (that is, marked as deleting). Runs of dead workers do not count: they record nothing any
 // more.

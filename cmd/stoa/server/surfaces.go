@@ -27,7 +27,9 @@ import (
 	v1 "stoa/agentsvc/surface/v1"
 	"stoa/agentsvc/surface/webhook"
 	"stoa/ratelimit"
+	"stoa/tenancy"
 	"stoa/tenancy/audit"
+	"stoa/tenancy/transfer"
 	"stoa/web"
 )
 
@@ -140,7 +142,7 @@ func (s *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
 		mcp.Routes(mcp.Options{}),
 		tenantapi.Routes(s.Apps),
 		documents.Routes(),
-		admin.Routes(admin.Options{Apps: s.Apps, Issuer: s.identity.issuer, Keys: s.identity.apiKeys, DB: s.Storage.DB, InMemoryDB: s.Dependencies.InMemory.DB, DeadLetters: s.Execution.deadLetters, RestartKeys: s.DefaultApp.keysAwaitingRestart}),
+		admin.Routes(admin.Options{Apps: s.Apps, Issuer: s.identity.issuer, Keys: s.identity.apiKeys, DB: s.Storage.DB, InMemoryDB: s.Dependencies.InMemory.DB, DeadLetters: s.Execution.deadLetters, RestartKeys: s.DefaultApp.keysAwaitingRestart, Transfer: newTransfer(s)}),
 		billingapi.Routes(billingapi.Options{Apps: s.Apps, Keys: s.identity.apiKeys, Billing: s.Dependencies.Billing}),
 		webhook.Routes(deliveries),
 	)
@@ -193,4 +195,18 @@ func (s *Server) NewMetricsHandler() http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// newTransfer returns the service that exports and imports apps.
+func newTransfer(s *Server) *transfer.Service {
+	o := transfer.Options{Issuer: s.identity.issuer.TrustedIssuer().Issuer}
+	if books := s.Dependencies.Billing; books != nil {
+		o.InTx = books.AdoptApp
+		o.Imported = func(ctx context.Context, app tenancy.App) {
+			if err := books.CountAdopted(ctx); err != nil {
+				s.Log.WarnContext(ctx, "the usage of an imported app is not in the balances of the platform's budgets yet", "app", app.Name, "error", err)
+			}
+		}
+	}
+	return transfer.New(s.Storage.DB, s.Storage.keyring, s.Apps, o)
 }
