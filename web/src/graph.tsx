@@ -2,6 +2,7 @@
 import "@xyflow/react/dist/style.css";
 import { Graph as Layout, layout } from "@dagrejs/dagre";
 import { Skeleton, Stack, Table, Text, useComputedColorScheme } from "@mantine/core";
+import { useMediaQuery } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { Background, Controls, MarkerType, Position, ReactFlow, type Edge, type Node } from "@xyflow/react";
@@ -67,6 +68,8 @@ export default function AgentGraph() {
   const who = session.use();
   const config = useQuery({ queryKey: ["graph", who], queryFn: ({ signal }) => get<AppConfig>("/config", signal) });
   const scheme = useComputedColorScheme("light");
+  // The picture is fitted to its frame when it is made: a phone that is turned makes another.
+  const narrow = useMediaQuery("(max-width: 40rem)", false, { getInitialValueInEffect: false });
   const navigate = useNavigate();
   const read = useMemo(() => readLinks(config.data ?? {}), [config.data]);
   const drawn = useMemo(() => {
@@ -100,6 +103,7 @@ export default function AgentGraph() {
       {read.nodes.size <= mostNodes ? (
         <div className="graph" role="group" aria-label="Graph of agents">
           <ReactFlow
+            key={String(narrow)}
             nodes={drawn.nodes}
             edges={drawn.edges}
             colorMode={scheme}
