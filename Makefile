@@ -34,8 +34,8 @@ help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
 
 .PHONY: build
-build: ## build bin/stoa, one static binary
-	@CGO_ENABLED=0 .ci/progress go build -v -trimpath -ldflags '$(LDFLAGS)' -o bin/stoa ./cmd/stoa
+build: ## build bin/stoa, one static binary, without what the linker would keep for nothing (docs/operations/size.md)
+	@flags=$$(GOOS= GOARCH= go run ./deploy/package/slim); CGO_ENABLED=0 .ci/progress go build -v -trimpath $$flags -ldflags '$(LDFLAGS)' -o bin/stoa ./cmd/stoa
 
 .PHONY: run
 run: build ## build and serve examples/default.yaml on SQLite, with metrics

@@ -17,9 +17,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -113,8 +115,7 @@ func prepare(root string) (flags []string, err error) {
 	if err := os.RemoveAll(out); err != nil {
 		return nil, err
 	}
-	// gRPC's pages of traces are not served; without them its package has no templates.
-	return []string{"-modfile=" + outDir + "/go.mod", "-overlay=" + outDir + "/overlay.json", "-tags=grpcnotrace"}, os.Rename(work, out)
+	return []string{"-modfile=" + outDir + "/go.mod", "-overlay=" + outDir + "/overlay.json"}, os.Rename(work, out)
 }
 
 // write writes the changed file.
@@ -193,7 +194,8 @@ func writeModFile(root, work string, copies map[string]string) error {
 		return err
 	}
 	args := []string{"mod", "edit"}
-	for module, dir := range copies {
+	for _, module := range slices.Sorted(maps.Keys(copies)) {
+		dir := copies[module]
 		args = append(args, "-replace="+module+"=./"+outDir+"/"+filepath.Base(dir))
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%s has no go.mod: it cannot be replaced by a folder", module)
