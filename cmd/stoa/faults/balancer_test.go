@@ -283,6 +283,7 @@ func testBalancer(t *testing.T, kind balancerKind) {
 	checkGRPC(c, addr, b.pool)
 	checkLargeBodies(c, front)
 	checkClientAddress(c, front)
+	checkSlowProcesses(c, front)
 
 	r := newRand(t)
 	l := &loadGenerator{cluster: c, pickClient: func(*mathrand.Rand) *client { return front }, maxAttempts: 3, kinds: append(messageKinds, "slow %s")}
@@ -404,6 +405,32 @@ func checkClientAddress(c *cluster, front *client) {
 		c.Fatalf("a list of tasks is answered %d with the id %q", answer.status, id)
 	}
 	requireLoggedClient(c, id)
+}
+
+// checkSlowProcesses sends messages while all processes answer nothing for longer than the time between two checks: the
+// balancer waits for them.
+func checkSlowProcesses(c *cluster, front *client) {
+	c.Helper()
+	for _, n := range c.nodes {
+		n.freezeProcess()
+	}
+	results := make(chan error)
+	for range 8 {
+		go func() {
+			sleepContext(c.Context(), time.Duration(mathrand.IntN(1200))*time.Millisecond)
+			_, err := front.sendMessage(c.Context(), message{text: "hi"})
+			results <- err
+		}()
+	}
+	sleepContext(c.Context(), 1500*time.Millisecond)
+	for _, n := range c.nodes {
+		n.sendSignal(syscall.SIGCONT)
+	}
+	for range 8 {
+		if err := <-results; err != nil {
+			c.Errorf("a message to processes that answer nothing for 1.5 s: %v", err)
+		}
+	}
 }
 
 // requireLoggedClient requires that the request whose line in the log has a text has the address otherAddress.

@@ -254,6 +254,7 @@ func startBalancer(t testing.TB, addrs ...string) string {
 defaults
   mode http
   timeout connect 2s
+  timeout check 4s
   timeout client 60s
   timeout server 60s
   retries 3
