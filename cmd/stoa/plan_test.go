@@ -23,7 +23,7 @@ const modulePath = "stoa"
 var layers = map[string]int{
 	"cmd/stoa": 14, "cmd/stoa/faults": 14, "cmd/stoa/server": 13,
 	"cmd/stoa/server/metrics": 10, "cmd/stoa/server/otlp": 10, "cmd/stoa/server/listener": 10,
-	"deploy": 0, "migrations": 0, "tenancy/db": 0, "tenancy/signal": 0, "tenancy/grant": 0, "tenancy/keyring": 0,
+	"deploy": 0, "deploy/package/slim": 0, "migrations": 0, "tenancy/db": 0, "tenancy/signal": 0, "tenancy/grant": 0, "tenancy/keyring": 0,
 	"tenancy/audit":  1,
 	"tenancy":        2,
 	"tenancy/router": 3, "tenancy/runtimecache": 3, "tenancy/apikey": 3,

@@ -25,6 +25,7 @@ func previousBuild(t testing.TB) (old *build, revision string) {
 	t.Helper()
 	p := &previousPrograms
 	p.once.Do(func() {
+		p.name = "stoa-previous"
 		p.path, p.revision, p.err = findPrevious(isFull)
 		p.build.once.Do(func() {})
 	})

@@ -7,11 +7,14 @@ import (
 	mathrand "math/rand/v2"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"stoa/tenancy/db/dbtest"
 )
 
 // upgradeHosts are the addresses of the three processes behind a balancer.
@@ -38,7 +41,7 @@ func TestF19Upgrade(t *testing.T) {
 func testUpgrade(t *testing.T, kind balancerKind, old *build, revision string) {
 	grpcPort := itoa(freePort(t))
 	c := startCluster(t, clusterOptions{
-		nodes: 3, hosts: upgradeHosts, build: old,
+		nodes: 3, hosts: upgradeHosts, build: old, database: dbtest.NewEmptyPostgresURL(t),
 		// A drain does not wait for the end of a long stream.
 		args: []string{"--grpc-port", grpcPort, "--trusted-proxies", "127.0.0.1/32", "--shutdown-timeout", "3s"},
 	})
@@ -59,10 +62,9 @@ func testUpgrade(t *testing.T, kind balancerKind, old *build, revision string) {
 			s := &streamFollower{cluster: c, front: front}
 			s.startStreams(r, 3, fmt.Sprintf("s%d-%s", round, to.name))
 			for i, n := range c.nodes {
-				program := to.programPath(t)
-				b.replaceProcess(c, n, upgradeHosts[i], program)
-				if to == plainBuild && c.readSchemaVersion() < before {
-					t.Error("the schema went back")
+				b.replaceProcess(c, n, upgradeHosts[i], to.programPath(t))
+				if i == 0 {
+					checkBothVersions(c, to)
 				}
 			}
 			s.stopStreams()
@@ -82,6 +84,22 @@ func testUpgrade(t *testing.T, kind balancerKind, old *build, revision string) {
 			}
 			c.checkHistory(l.history, c.nodes[0], time.Minute)
 			messages = l.count
+		}
+	}
+}
+
+// checkBothVersions requires, when the first process has been replaced by a program, that the schema is this version's and
+// that each process answers on it, those of the other version too.
+func checkBothVersions(c *cluster, first *build) {
+	c.Helper()
+	files, err := filepath.Glob("../../../migrations/postgres/*.up.sql")
+	c.requireNoError(err)
+	if got := c.readSchemaVersion(); got != int64(len(files)) {
+		c.Errorf("after the first process of %s has started the schema is at %d, want %d", first.name, got, len(files))
+	}
+	for _, n := range c.nodes {
+		if got, err := n.sendMessage(c.Context(), message{text: "hello both"}); err != nil || got.Status.State != "completed" {
+			c.Errorf("%s answers %q: %v", n.program, got.lastText(), err)
 		}
 	}
 }
