@@ -47,6 +47,9 @@ func buildPackages(t *testing.T, sources string) string {
 	return dist
 }
 
+// maxBinaryBytes bounds the binary that is published.
+const maxBinaryBytes = 80_000_000
+
 // TestPackages builds the packages twice, in different folders, and requires the same bytes. Then it installs the Debian
 // package over an image of this machine and starts the server in it.
 func TestPackages(t *testing.T) {
@@ -103,6 +106,9 @@ func checkBinary(t *testing.T, file string) {
 	if info, err := os.Stat(file); err != nil || info.Size() > 115<<20 {
 		t.Errorf("the binary has %d bytes (%v)", info.Size(), err)
 	}
+	if info, err := os.Stat(file); err != nil || info.Size() >= maxBinaryBytes {
+		t.Errorf("the binary has %d bytes, want less than %d: see docs/operations/size.md (%v)", info.Size(), maxBinaryBytes, err)
+	}
 	if got := output(t, exec.CommandContext(t.Context(), file, "version")); !strings.Contains(got, "stoa v1.2.3 (commit abc,") {
 		t.Errorf("the version is %q", got)
 	}
@@ -130,7 +136,10 @@ func checkModules(t *testing.T, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, module := range []string{"github.com/jackc/pgx/v5", "github.com/alecthomas/kong", "modernc.org/sqlite"} {
+	if strings.Contains(string(text), "(devel)") {
+		t.Errorf("%s names the folder of a copy and not its module", file)
+	}
+	for _, module := range []string{"github.com/jackc/pgx/v5", "github.com/alecthomas/kong", "github.com/openai/openai-go/v3", "modernc.org/sqlite"} {
 		m := regexp.MustCompile(regexp.QuoteMeta(module) + ` (\S+)`).FindSubmatch(mod)
 		if len(m) != 2 || versions[module] != string(m[1]) {
 			t.Errorf("the list of modules has %s %q, want that of go.mod", module, versions[module])

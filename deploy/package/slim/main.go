@@ -3,6 +3,9 @@
 //
 //	go build $(go run ./deploy/package/slim) ./cmd/stoa
 //
+// With the name of a list of modules (CycloneDX) of such a build as its argument it writes the modules into the list which
+// the copies are of.
+//
 // Go's linker removes methods that nothing calls, unless a function that is linked asks for methods by names that are
 // known only at run time: then it keeps every exported method of every type. Four libraries have such functions, for
 // features that Stoa does not use. docs/operations/size.md has what each change saves.
@@ -40,12 +43,17 @@ type changedFile struct {
 }
 
 func main() {
-	flags, err := prepare(".")
+	var flags []string
+	var err error
+	if len(os.Args) > 1 {
+		err = nameModules(".", os.Args[1])
+	} else if flags, err = prepare("."); err == nil {
+		fmt.Println(strings.Join(flags, " "))
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "slim:", err)
 		os.Exit(1)
 	}
-	fmt.Println(strings.Join(flags, " "))
 }
 
 // prepare writes the copies below root and returns the flags of the go command.
@@ -66,7 +74,7 @@ func prepare(root string) (flags []string, err error) {
 		if copies[module] != "" {
 			return copies[module], nil
 		}
-		dir := filepath.Join(work, strings.ReplaceAll(module, "/", "_"))
+		dir := filepath.Join(work, nameFolder(module))
 		copies[module] = dir
 		return dir, copyModule(root, module, dir)
 	}
@@ -133,17 +141,31 @@ func (f changedFile) write(from, to string) error {
 	return os.WriteFile(to, append(text, f.addition...), 0o600)
 }
 
-// copyModule copies a module, in the version of go.mod, from the module cache to a folder.
-func copyModule(root, module, to string) error {
+// nameFolder returns the name of the folder with the copy of a module.
+func nameFolder(module string) string { return strings.ReplaceAll(module, "/", "_") }
+
+// moduleInfo is what the go command says of a module.
+type moduleInfo struct{ Dir, Version string }
+
+// findModule returns the folder, in the module cache, and the version of a module of go.mod.
+func findModule(root, module string) (found moduleInfo, err error) {
 	cmd := exec.Command("go", "mod", "download", "-json", module)
 	cmd.Dir, cmd.Stderr = root, os.Stderr
 	written, err := cmd.Output()
-	if err != nil {
-		return fmt.Errorf("find module %s: %w", module, err)
+	if err == nil {
+		err = json.Unmarshal(written, &found)
 	}
-	var found struct{ Dir string }
-	if err := json.Unmarshal(written, &found); err != nil {
-		return fmt.Errorf("find module %s: %w", module, err)
+	if err != nil {
+		return found, fmt.Errorf("find module %s: %w", module, err)
+	}
+	return found, nil
+}
+
+// copyModule copies a module, in the version of go.mod, from the module cache to a folder.
+func copyModule(root, module, to string) error {
+	found, err := findModule(root, module)
+	if err != nil {
+		return err
 	}
 	// Files of the module cache are read-only; those of the copy are changed.
 	return filepath.WalkDir(found.Dir, func(path string, d fs.DirEntry, err error) error {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,6 +54,45 @@ func TestPrepare(t *testing.T) {
 	}
 	for _, e := range tokenizerEncodings {
 		checkVocabulary(t, filepath.Join(dir, outDir, strings.ReplaceAll(tokenizerModule, "/", "_"), "codec"), e)
+	}
+}
+
+// TestNameModules writes the modules into a list in place of their copies.
+func TestNameModules(t *testing.T) {
+	t.Parallel()
+	var components []string
+	for _, module := range listCopied() {
+		folder := "./" + outDir + "/" + nameFolder(module)
+		components = append(components, fmt.Sprintf("{\n  \"bom-ref\": \"pkg:golang/%s@(devel)?type=module\",\n  \"name\": \"%s\",\n  \"version\": \"(devel)\"\n}", folder, folder))
+	}
+	file := filepath.Join(t.TempDir(), "list.json")
+	if err := os.WriteFile(file, []byte(`{"components": [`+strings.Join(components, ",")+`]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := nameModules(root, file); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list struct {
+		Components []struct {
+			Ref           string `json:"bom-ref"`
+			Name, Version string
+			Pedigree      struct{ Notes string }
+		}
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range list.Components {
+		if want := listCopied()[i]; c.Name != want || !strings.HasPrefix(c.Version, "v") || c.Ref != "pkg:golang/"+want+"@"+c.Version+"?type=module" || c.Pedigree.Notes == "" {
+			t.Errorf("the component of %s is %+v", want, c)
+		}
+	}
+	if err := nameModules(root, file); err == nil {
+		t.Error("a list without the copies is no error")
 	}
 }
 
