@@ -291,6 +291,8 @@ func testBalancer(t *testing.T, kind balancerKind) {
 	for range readCount(t, "STOA_FAULTS_BALANCER_ROLLS", 5, 1) {
 		for i, n := range c.nodes {
 			b.replaceProcess(c, n, balancerHosts[i], n.program)
+			// The balancer asks twice a second.
+			sleepContext(context.Background(), 1500*time.Millisecond)
 		}
 	}
 	l.stopClients()
@@ -316,8 +318,6 @@ func (b *testedBalancer) replaceProcess(c *cluster, n *node, host, program strin
 	if b.kind.drain != nil {
 		b.kind.drain(c, b, host, false)
 	}
-	// The balancer asks twice a second.
-	sleepContext(context.Background(), 1500*time.Millisecond)
 }
 
 // checkStreamFlows requires that the first part of an answer arrives while the model still pauses.

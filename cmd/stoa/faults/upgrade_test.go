@@ -53,16 +53,23 @@ func testUpgrade(t *testing.T, kind balancerKind, old *build, revision string) {
 		_, err := front.sendMessage(t.Context(), message{text: "hi"})
 		return err == nil
 	})
+	replaced, streams, pause := c.nodes, "journey", 1500*time.Millisecond
+	if !isFull {
+		replaced, streams, pause = replaced[:1], "trip", 0
+		reportSkipped(t, "two of three processes keep their version, behind one of three balancers")
+	}
 	before, r, messages := c.readSchemaVersion(), newRand(t), 0
 	for round := range readCount(t, "STOA_FAULTS_UPGRADES", 2, 1) {
 		for _, to := range []*build{plainBuild, old} {
 			l := &loadGenerator{cluster: c, pickClient: func(*mathrand.Rand) *client { return front }, maxAttempts: 3, kinds: append(messageKinds, "slow %s", "careful %s")}
 			l.count = messages
 			l.startClients(r, 4)
-			s := &streamFollower{cluster: c, front: front}
+			s := &streamFollower{cluster: c, front: front, kind: streams}
 			s.startStreams(r, 3, fmt.Sprintf("s%d-%s", round, to.name))
-			for i, n := range c.nodes {
+			for i, n := range replaced {
 				b.replaceProcess(c, n, upgradeHosts[i], to.programPath(t))
+				// The balancer asks twice a second.
+				sleepContext(context.Background(), pause)
 				if i == 0 {
 					checkBothVersions(c, to)
 				}
@@ -79,7 +86,7 @@ func testUpgrade(t *testing.T, kind balancerKind, old *build, revision string) {
 			for _, err := range failed[:min(len(failed), 20)] {
 				t.Errorf("a request failed: %v", err)
 			}
-			if l.count-messages < 10 || s.resumed.Load() == 0 {
+			if isFull && l.count-messages < 10 || s.resumed.Load() == 0 {
 				t.Errorf("only %d messages were sent and streams resumed %d times", l.count-messages, s.resumed.Load())
 			}
 			c.checkHistory(l.history, c.nodes[0], time.Minute)
@@ -93,9 +100,14 @@ func testUpgrade(t *testing.T, kind balancerKind, old *build, revision string) {
 func checkBothVersions(c *cluster, first *build) {
 	c.Helper()
 	files, err := filepath.Glob("../../../migrations/postgres/*.up.sql")
+	if err != nil || len(files) == 0 {
+		c.Fatalf("there are no migrations: %v", err)
+	}
+	var want int64
+	_, err = fmt.Sscanf(filepath.Base(files[len(files)-1]), "%d_", &want)
 	c.requireNoError(err)
-	if got := c.readSchemaVersion(); got != int64(len(files)) {
-		c.Errorf("after the first process of %s has started the schema is at %d, want %d", first.name, got, len(files))
+	if got := c.readSchemaVersion(); got != want {
+		c.Errorf("after the first process of %s has started the schema is at %d, want %d", first.name, got, want)
 	}
 	for _, n := range c.nodes {
 		if got, err := n.sendMessage(c.Context(), message{text: "hello both"}); err != nil || got.Status.State != "completed" {
@@ -115,6 +127,7 @@ func (c *cluster) readSchemaVersion() int64 {
 type streamFollower struct {
 	cluster *cluster
 	front   *client
+	kind    string // of messages: "journey" or "trip"
 
 	count, resumed, broken atomic.Int64
 	stop                   context.CancelFunc
@@ -153,7 +166,7 @@ func (s *streamFollower) followOne(r *mathrand.Rand, word string) error {
 	s.count.Add(1)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	m := message{text: "journey " + word, id: word}
+	m := message{text: s.kind + " " + word, id: word}
 	body, header := rpcCall("message:stream", m.rpcParams()), []string(nil)
 	var received []event
 	for id, last, leaveAfter := "", int64(0), 1+r.IntN(2); ; {
