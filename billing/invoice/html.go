@@ -9,11 +9,14 @@ import (
 // values.
 func (inv Invoice) WriteHTML(w io.Writer) error { return invoiceTemplate.Execute(w, inv) }
 
-// invoiceTemplate is executed with an [Invoice].
+// invoiceTemplate is executed with an [Invoice]. It calls functions and no methods: a template that calls methods by name
+// would keep every exported method of the program in the binary, and the published one permits none.
 var invoiceTemplate = template.Must(template.New("invoice").Funcs(template.FuncMap{
 	"title": Invoice.printedTitle,
 	"facts": Invoice.printedFacts,
 	"rows":  Invoice.printedRows,
+	"due":   printedRow.IsDue,
+	"note":  Invoice.PaymentNote,
 }).Parse(`<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
@@ -39,13 +42,13 @@ tr { break-inside: avoid }
 <table>
 <tr><th>For</th><th>Used</th><th class="amount">Amount</th></tr>
 {{- range rows .}}
-{{- if .IsDue}}
+{{- if due .}}
 <tr><th>{{.Text}}</th><th></th><th class="amount">{{.Amount}}</th></tr>
 {{- else}}
 <tr><td>{{.Text}}</td><td>{{.Detail}}</td><td class="amount">{{.Amount}}</td></tr>
 {{- end}}{{end}}
 </table>
-{{- with .PaymentNote}}
+{{- with note .}}
 <p>{{.}}</p>
 {{- end}}
 </html>

@@ -57,6 +57,25 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
+// TestUsersOfChangedLibraries runs the tests of what uses the changed libraries, against the changes: templates, roles and
+// counts of tokens. The command line is tested with the packages.
+func TestUsersOfChangedLibraries(t *testing.T) {
+	t.Parallel()
+	flags, err := prepare(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []string{"TestInvoiceText", "TestInvoiceForms", "TestCreditNoteText", "TestTemplateBounds", "TestRoles", "TestCustomRoles", "TestEncodings"}
+	// With -trimpath most packages are those of make build.
+	args := append(append([]string{"test", "-count=1", "-vet=off", "-trimpath"}, flags...), "-run", "^("+strings.Join(tests, "|")+")$")
+	cmd := exec.CommandContext(t.Context(), "go", append(args, "./billing/invoice", "./agentsvc/trigger", "./authz", "./agentsvc/session")...)
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	written, err := cmd.CombinedOutput()
+	if err != nil || strings.Contains(string(written), "no tests to run") {
+		t.Errorf("with the changed libraries: %v\n%s", err, written)
+	}
+}
+
 // TestNameModules writes the modules into a list in place of their copies.
 func TestNameModules(t *testing.T) {
 	t.Parallel()
