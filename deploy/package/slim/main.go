@@ -85,16 +85,17 @@ func prepare(root string) (flags []string, err error) {
 	replaced := map[string]string{}
 	for _, f := range changedFiles {
 		from, to := filepath.Join(goRoot, f.path), filepath.Join(work, filepath.Base(f.path))
-		if f.module != "" {
+		switch {
+		case f.module != "":
 			dir, err := copyOnce(f.module)
 			if err != nil {
 				return nil, err
 			}
 			from, to = filepath.Join(dir, f.path), filepath.Join(dir, f.path)
-		} else if !overlays {
+		case !overlays:
 			fmt.Fprintf(os.Stderr, "ATTENTION: this Go lies in the module cache, where %s cannot be replaced: the binary keeps every exported method\n", f.path)
 			continue
-		} else {
+		default:
 			replaced[from] = filepath.Join(outDir, filepath.Base(f.path))
 		}
 		if err := f.write(from, to); err != nil {
