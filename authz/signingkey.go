@@ -111,11 +111,10 @@ func (s keyStore) loadKeys(ctx context.Context, known []signingKey) ([]signingKe
 			}
 		}
 		if keys[i].private == nil {
-			seed, err := s.masterKeys.OpenValue(sealScope, r.key.id, r.sealed)
-			if err != nil || len(seed) != ed25519.SeedSize {
-				return nil, time.Time{}, fmt.Errorf("the signing key %s cannot be decrypted, start with the master key that encrypted it: %w", r.key.id, err)
+			var err error
+			if keys[i].private, err = openSigningKey(s.masterKeys, r.key.id, r.sealed); err != nil {
+				return nil, time.Time{}, err
 			}
-			keys[i].private = ed25519.NewKeyFromSeed(seed)
 		}
 		if r.master != s.masterKeys.CurrentKeyID() {
 			if err := s.resealKey(ctx, keys[i]); err != nil {
@@ -124,6 +123,39 @@ func (s keyStore) loadKeys(ctx context.Context, known []signingKey) ([]signingKe
 		}
 	}
 	return keys, time.UnixMicro(now), nil
+}
+
+// openSigningKey decrypts the private key with an id.
+func openSigningKey(masterKeys *keyring.Keyring, id string, sealed []byte) (ed25519.PrivateKey, error) {
+	seed, err := masterKeys.OpenValue(sealScope, id, sealed)
+	if err == nil && len(seed) != ed25519.SeedSize {
+		err = fmt.Errorf("it has %d bytes", len(seed))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the signing key %s cannot be decrypted, start with the master key that encrypted it: %w", id, err)
+	}
+	return ed25519.NewKeyFromSeed(seed), nil
+}
+
+// CheckSigningKeys returns an error if the master keys do not decrypt one of the signing keys in d. It changes nothing.
+func CheckSigningKeys(ctx context.Context, d *db.DB, masterKeys *keyring.Keyring) error {
+	var failed error
+	var b db.Batch
+	b.Query(func(r db.Row) error {
+		var id string
+		var sealed []byte
+		if err := r.Scan(&id, &sealed); err != nil {
+			return err
+		}
+		if _, err := openSigningKey(masterKeys, id, sealed); err != nil && failed == nil {
+			failed = err
+		}
+		return nil
+	}, `SELECT id, seed FROM signing_key ORDER BY generation`)
+	if err := d.Platform().Do(ctx, &b); err != nil {
+		return fmt.Errorf("read the signing keys: %w", err)
+	}
+	return failed
 }
 
 // addKey creates the key of a generation, unless another process has created it already.

@@ -16,7 +16,7 @@ func TestRunPrintsEveryFigure(t *testing.T) {
 	}
 	product := fakeBinary(t)
 	var out bytes.Buffer
-	args := []string{"-quick", "-binary", product, "-against", product, "-redis", "", "-rounds", "2", "-span", "300ms"}
+	args := []string{"-quick", "-source", "", "-binary", product, "-against", product, "-redis", "", "-rounds", "2", "-span", "300ms"}
 	if err := run(t.Context(), args, &out); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestRunPrintsEveryFigure(t *testing.T) {
 
 func TestRunSaysWhatItCannotMeasure(t *testing.T) {
 	var out bytes.Buffer
-	args := []string{"-binary", fakeBinary(t), "-postgres", "", "-redis", "", "-rounds", "1", "-span", "200ms", "-only", "p1,P4,SQLITE,DOCS", "-quick"}
+	args := []string{"-source", "", "-binary", fakeBinary(t), "-postgres", "", "-redis", "", "-rounds", "1", "-span", "200ms", "-only", "p1,P4,SQLITE,DOCS", "-quick"}
 	if err := run(t.Context(), args, &out); err != nil {
 		t.Fatal(err)
 	}

@@ -45,6 +45,9 @@ type library struct {
 
 // docs measures document stores on both engines.
 func docs(ctx context.Context, l *lab, _ func(...string) bool, r *report) error {
+	if err := l.searchService(ctx, r); err != nil {
+		return err
+	}
 	if err := l.docsOn(ctx, "SQLite", l.sqlite(), r); err != nil {
 		return err
 	}

@@ -66,6 +66,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 type options struct {
 	binary, against string
 	postgres, redis string
+	source          string
 	quick, list     bool
 	only            []string
 	rounds          int
@@ -80,6 +81,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.against, "against", "", "an earlier build of stoa, whose calls P1 measures in turn with those of -binary; empty for none")
 	f.StringVar(&o.postgres, "postgres", os.Getenv("STOA_TEST_POSTGRES"), "URL of a PostgreSQL on this machine whose login may create databases (STOA_TEST_POSTGRES)")
 	f.StringVar(&o.redis, "redis", os.Getenv("STOA_TEST_REDIS"), "URL of a Redis that stoa is to use (STOA_TEST_REDIS); empty for none")
+	f.StringVar(&o.source, "source", "..", "folder of Stoa's source, whose search service is measured without requests; empty for none")
 	f.BoolVar(&o.quick, "quick", false, "shorter runs and fewer calls")
 	f.StringVar(&only, "only", "", "figures to measure, comma separated, e.g. P1,P2; empty for all")
 	f.BoolVar(&o.list, "list", false, "list the figures and end")

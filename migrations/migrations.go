@@ -29,6 +29,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -272,6 +273,24 @@ func listVersions(engine string) ([]uint, error) {
 		}
 	}
 	return all, nil
+}
+
+// protection matches the statement with which a migration protects a table of PostgreSQL by row-level security.
+var protection = regexp.MustCompile(`(?m)^SELECT stoa_protect_(?:tenant|platform)\('(\w+)'\);`)
+
+// ProtectedTables returns the names of the tables on PostgreSQL, in order. Row-level security is forced on each of them.
+// TestProtectedTables compares them with a database.
+func ProtectedTables() []string {
+	names, _ := fs.Glob(migrationFiles, "postgres/*.up.sql") // fails for a wrong pattern only
+	var tables []string
+	for _, name := range names {
+		text, _ := migrationFiles.ReadFile(name) // an embedded file
+		for _, m := range protection.FindAllSubmatch(text, -1) {
+			tables = append(tables, string(m[1]))
+		}
+	}
+	slices.Sort(tables)
+	return slices.Compact(tables)
 }
 
 // grantRoles allows the platform's role to read the version of the schema, and each login to act under the two roles. If

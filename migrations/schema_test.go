@@ -121,6 +121,23 @@ func TestNewerSchema(t *testing.T) {
 	}
 }
 
+// TestProtectedTables checks that the list of protected tables is that of a migrated database, on each of which row-level
+// security is forced.
+func TestProtectedTables(t *testing.T) {
+	t.Parallel()
+	var forced []string
+	readRows(t, dbtest.NewPostgres(t), `SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'stoa_migrations'
+		AND relrowsecurity AND relforcerowsecurity ORDER BY relname COLLATE "C"`, func(rows *sql.Rows) error {
+		var name string
+		err := rows.Scan(&name)
+		forced = append(forced, name)
+		return err
+	})
+	if diff := cmp.Diff(forced, migrations.ProtectedTables()); diff != "" {
+		t.Errorf("(-database +list):\n%s", diff)
+	}
+}
+
 // dumpSchema returns a line for every object of the schema except golang-migrate's table.
 func dumpSchema(t *testing.T, d *db.DB) (lines []string) {
 	t.Helper()

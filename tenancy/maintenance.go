@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +20,8 @@ const (
 	// lateWriteWindow is how long after the deletion of an app rows are deleted that a call under way in another
 	// process still wrote.
 	lateWriteWindow = time.Hour
+	// maxNamedApps bounds how many apps an error of the maintenance names.
+	maxNamedApps = 10
 )
 
 // maintenance completes deletions and re-encrypts what former master keys protect.
@@ -30,16 +35,52 @@ type maintenance struct {
 	appDeleted chan struct{}
 }
 
+// maintenanceStep is a step of the maintenance. failure is the text of its last error, "" after a success; only the
+// goroutine that performs the steps uses it.
+type maintenanceStep struct {
+	name    string
+	do      func(context.Context) error
+	failure string
+}
+
+// newSteps returns the steps in their order. They are independent of each other.
+func (m *maintenance) newSteps() []maintenanceStep {
+	return []maintenanceStep{
+		{name: "erase deleted apps", do: m.eraseDeletingApps}, {name: "delete late rows", do: m.deleteLateRows},
+		{name: "erase files of the database", do: m.eraseDatabaseFiles}, {name: "rewrap data keys", do: m.rewrapDataKeys},
+		{name: "reseal the audit trail", do: m.trail.Reseal}, {name: "rewrap sealed values", do: m.rewrapSealedValues},
+	}
+}
+
+// perform performs a step and logs its error if it is another one than the last time, and once that the step succeeds
+// again: what an operator must repair, such as a missing master key, fails every maintenanceInterval with the same error.
+// An outage of the database has a line of its own and is no change.
+func (s *maintenanceStep) perform(ctx context.Context, log *slog.Logger) {
+	err := s.do(ctx)
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if ctx.Err() != nil || db.IsOutage(err) || text == s.failure {
+		return
+	}
+	s.failure = text
+	if err == nil {
+		log.InfoContext(ctx, "the maintenance of apps succeeds again", "step", s.name)
+		return
+	}
+	log.ErrorContext(ctx, "the maintenance of apps failed: it is repeated, and logged again when its error changes", "step", s.name, "error", err)
+}
+
 // run performs the steps of the maintenance every maintenanceInterval, and soon after a deletion in this process, until
-// ctx ends, whose error it returns. The steps are independent: an error of one is logged and the step repeated.
+// ctx ends, whose error it returns. An error of a step is logged and the step repeated.
 func (m *maintenance) run(ctx context.Context) error {
 	tick := time.NewTicker(maintenanceInterval)
 	defer tick.Stop()
+	steps := m.newSteps()
 	for {
-		for _, do := range []func(context.Context) error{m.eraseDeletingApps, m.deleteLateRows, m.eraseDatabaseFiles, m.rewrapDataKeys, m.trail.Reseal, m.rewrapSealedValues} {
-			if err := do(ctx); err != nil && ctx.Err() == nil {
-				m.store.log.ErrorContext(ctx, "clean up after apps", "error", err)
-			}
+		for i := range steps {
+			steps[i].perform(ctx, m.store.log)
 		}
 		select {
 		case <-tick.C:
@@ -138,8 +179,10 @@ func (m *maintenance) rewrapDataKeys(ctx context.Context) error {
 	if err := m.store.db.Platform().Do(ctx, &b); err != nil {
 		return fmt.Errorf("look for data keys under older master keys: %w", err)
 	}
-	var failed error
-	for id, wrapped := range old {
+	var failed []error
+	// In order, so that the same failure has the same text, see [maintenanceStep.perform].
+	for _, id := range slices.Sorted(maps.Keys(old)) {
+		wrapped := old[id]
 		key, err := m.store.keys.RewrapDataKey(id, wrapped)
 		if err == nil {
 			var b db.Batch
@@ -147,8 +190,11 @@ func (m *maintenance) rewrapDataKeys(ctx context.Context) error {
 			err = m.store.db.Platform().Do(ctx, &b)
 		}
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("rewrap the data key of app %s: %w", id, err))
+			failed = append(failed, fmt.Errorf("rewrap the data key of app %s: %w", id, err))
 		}
 	}
-	return failed
+	if more := len(failed) - maxNamedApps; more > 0 {
+		failed = append(failed[:maxNamedApps], fmt.Errorf("the same for %d more apps", more))
+	}
+	return errors.Join(failed...)
 }

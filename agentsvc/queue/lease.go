@@ -77,12 +77,12 @@ func (k *leaseKeeper) maintainLeases(ctx context.Context) error {
 	if err := k.unfinished.returnRuns(ctx); err != nil {
 		return err
 	}
-	n, err := k.runs.RescueRuns(ctx, k.options.StaleAfter)
+	n, workers, err := k.runs.RescueRuns(ctx, k.options.StaleAfter)
 	if err != nil {
 		return err
 	}
 	if n > 0 {
-		k.options.Log.Warn("rescued the runs of workers that died", "runs", n)
+		k.options.Log.Warn("rescued the runs of workers that died", "runs", n, "workers", workers)
 		k.wake.signalAccepted()
 	}
 	return k.returnUnexecuted(ctx)

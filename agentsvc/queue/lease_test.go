@@ -3,6 +3,11 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,7 +49,7 @@ func (fix fixture) rescueRuns(stale time.Duration) {
 	fix.Helper()
 	runs := store.NewRunQueue(fix.d)
 	for end := time.Now().Add(testTimeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		n, err := runs.RescueRuns(fix.Context(), stale)
+		n, _, err := runs.RescueRuns(fix.Context(), stale)
 		if err != nil {
 			fix.Fatal(err)
 		}
@@ -85,13 +90,59 @@ func TestRenewedAfterPause(t *testing.T) {
 		if err := probeLease(b, requests); err != nil {
 			b.Errorf("the run may not go on: %v", err)
 		}
-		if n, err := store.NewRunQueue(b.d).RescueRuns(b.Context(), stale); n != 0 || err != nil {
+		if n, _, err := store.NewRunQueue(b.d).RescueRuns(b.Context(), stale); n != 0 || err != nil {
 			b.Errorf("another process takes the run: %v", err)
 		}
 		if got := b.readRow(run); got != (runRow{store.Running, 1}) {
 			b.Errorf("the run is %+v", got)
 		}
 	})
+}
+
+// TestRescuedWorkersAreNamed checks that the line about runs of dead processes has the names of those processes.
+func TestRescuedWorkersAreNamed(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	forEachEngine(t, func(b fixture) {
+		const stale = 2 * time.Second
+		handle, _ := newLeaseProbe()
+		p, stop := b.openPool(queue.Options{StaleAfter: stale}, handle)
+		b.startLiveRun(p)
+		worker, _ := p.AcquireSlot("acme")
+		p.ReleaseSlot("acme")
+		stop()
+		if !strings.HasPrefix(worker, fmt.Sprintf("%.63s-%d-", host, os.Getpid())) {
+			b.Errorf("the worker %s has not the name of its host and its process id", worker)
+		}
+		var log lockedLog
+		b.openPool(queue.Options{StaleAfter: stale, Log: slog.New(slog.NewTextHandler(&log, nil))}, handle)
+		want := "workers=[" + worker + "]"
+		for end := time.Now().Add(testTimeout); !strings.Contains(log.String(), want); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				b.Fatalf("no line has %s:\n%s", want, log.String())
+			}
+		}
+	})
+}
+
+// lockedLog is a log that several goroutines write and read.
+type lockedLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedLog) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // withLockedTable runs f while no other transaction can read or write a table.

@@ -42,6 +42,9 @@ func TestFailingRunsAreLoggedSeldom(t *testing.T) {
 			for _, app := range []string{"acme", "globex"} {
 				if strings.Contains(line, "level=ERROR") && strings.Contains(line, "tenant="+app) {
 					got[app]++
+					if !strings.Contains(line, `next="the task continues after the delay, here or in another process"`) {
+						b.Errorf("the line does not say what becomes of the task: %s", line)
+					}
 				}
 			}
 		}

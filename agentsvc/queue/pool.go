@@ -3,6 +3,8 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,7 +53,7 @@ type Pool struct {
 func New(d *db.DB, handle Handler, o Options) *Pool {
 	o = o.withDefaults()
 	runs := store.NewRunQueue(d)
-	worker := agentsvc.NewID() // identifies the process in lease rows; new for each start
+	worker := newWorkerID()
 	base, cancel := context.WithCancelCause(context.Background())
 	wake, awaited := newClaimSignal(), &awaitedApps{apps: map[db.ID]int64{}}
 	active := &activeRuns{runs: runs, worker: worker, running: map[taskKey]*activeRun{}, returned: map[unexecutedRun]time.Time{}}
@@ -76,11 +78,22 @@ func New(d *db.DB, handle Handler, o Options) *Pool {
 	}
 }
 
+// newWorkerID returns what identifies the process in lease rows and in log lines about its death: its host, by which an
+// operator finds it, its process id and a part that is new for each start.
+func newWorkerID() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	id := agentsvc.NewID()
+	return fmt.Sprintf("%.63s-%d-%s", host, os.Getpid(), id[len(id)-12:])
+}
+
 // Open acquires this process's first lease. With alone, no other process can hold a lease (the lock on the SQLite file
 // proves it): every leased run in the database has no living worker and is rescued at once instead of after StaleAfter.
 func (p *Pool) Open(ctx context.Context, alone bool) error {
 	if alone {
-		if _, err := p.runs.RescueRuns(ctx, 0); err != nil {
+		if _, _, err := p.runs.RescueRuns(ctx, 0); err != nil {
 			return err
 		}
 	}

@@ -374,7 +374,7 @@ func TestDrain(t *testing.T) {
 		if got := b.readRow(late); got != (runRow{store.Pending, 0}) {
 			b.Errorf("a run that came too late is %+v", got)
 		}
-		if leased, err := store.NewRunQueue(b.d).RescueRuns(b.Context(), time.Hour); err != nil || leased != 0 {
+		if leased, _, err := store.NewRunQueue(b.d).RescueRuns(b.Context(), time.Hour); err != nil || leased != 0 {
 			b.Errorf("%d runs are still leased (%v)", leased, err)
 		}
 	})
@@ -620,7 +620,7 @@ func TestGivenUp(t *testing.T) {
 		b.waitForRow(run, runRow{store.Completed, 2})
 		dead := b.acceptRun("dead")
 		for range 2 {
-			if _, err := store.NewRunQueue(b.d).RescueRuns(b.Context(), time.Hour); err != nil {
+			if _, _, err := store.NewRunQueue(b.d).RescueRuns(b.Context(), time.Hour); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -741,7 +741,7 @@ func TestWoken(t *testing.T) {
 			gone.Exec(nil, "DELETE FROM worker WHERE id = $1", worker)
 			err := b.d.Platform().Do(b.Context(), &gone)
 			if err == nil {
-				rescued, err = store.NewRunQueue(b.d).RescueRuns(b.Context(), time.Hour)
+				rescued, _, err = store.NewRunQueue(b.d).RescueRuns(b.Context(), time.Hour)
 			}
 			if err != nil {
 				b.Fatal(err)

@@ -52,20 +52,26 @@ func (r *unfinishedRuns) classifyFailure(run store.Run, err error) unfinishedRun
 	if errors.Is(err, ErrPostponed) {
 		return unfinishedRun{run: run, returnOptions: store.ReturnOptions{Delay: postponeDelay, Uncounted: true}}
 	}
-	if omitted, ok := r.failure.allowEntry(run.Tenant, time.Now()); ok {
-		r.options.Log.Error("a run ended without its end being recorded", "tenant", run.Tenant, "task", run.Task, "attempt", run.Attempts,
-			"omitted", omitted, "error", err)
-	}
 	// The delay of the last allowed attempt is used beyond it too, for errors that never exhaust a run.
 	_, again := r.options.Retry.NextDelay(run.Attempts)
 	delay, _ := r.options.Retry.NextDelay(min(run.Attempts, int64(r.options.Retry.MaxRetries)))
+	u := unfinishedRun{run: run, returnOptions: store.ReturnOptions{Delay: delay, Error: err.Error()}}
+	next := "the task continues after the delay, here or in another process"
 	switch {
 	case db.IsUnavailable(err):
-		return unfinishedRun{run: run, returnOptions: store.ReturnOptions{Delay: delay, Uncounted: true}}
-	case !again && !errors.Is(err, ErrStale) && r.options.GiveUp != nil:
-		return unfinishedRun{run: run, returnOptions: store.ReturnOptions{Error: err.Error()}, exhausted: true, lastBegun: true}
+		u.returnOptions = store.ReturnOptions{Delay: delay, Uncounted: true}
+		next = "the task continues when the database answers, here or in another process"
+	case errors.Is(err, ErrStale):
+		next = "the task continues in another process, or here when the lease is renewed"
+	case !again && r.options.GiveUp != nil:
+		u = unfinishedRun{run: run, returnOptions: store.ReturnOptions{Error: err.Error()}, exhausted: true, lastBegun: true}
+		next = "the task ends as failed: it has had all its attempts"
 	}
-	return unfinishedRun{run: run, returnOptions: store.ReturnOptions{Delay: delay, Error: err.Error()}}
+	if omitted, ok := r.failure.allowEntry(run.Tenant, time.Now()); ok {
+		r.options.Log.Error("a run ended without its end being recorded", "next", next, "tenant", run.Tenant, "task", run.Task, "attempt", run.Attempts,
+			"delay", u.returnOptions.Delay.Seconds(), "omitted", omitted, "error", err)
+	}
+	return u
 }
 
 // returnRuns works off the list. Runs for which the database fails stay for the next call.

@@ -94,7 +94,7 @@ func (b *memoryBuilder) newMemory(rows *memory.Store) (recall *memory.Recall, us
 // newVectorFinder returns a finder by vectors. An index in a folder has no bound; one in memory has
 // [memory.MaxIndexedVectors]. The folder of a tenant is named by its id.
 func (b *memoryBuilder) newVectorFinder(rows *memory.Store, m *config.Memory) memory.Finder {
-	o, bound := chromem.Options{Memory: b.newVectorMemory()}, memory.MaxIndexedVectors
+	o, bound := chromem.Options{App: string(b.tenant.ID), Memory: b.newVectorMemory()}, memory.MaxIndexedVectors
 	if p := m.VectorProvider; p != nil && p.Chromem.PersistPath != "" {
 		o.Path, bound = filepath.Join(p.Chromem.PersistPath, string(b.tenant.ID)), 0
 	}

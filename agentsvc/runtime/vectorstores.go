@@ -57,7 +57,7 @@ func (a *hostAccess) buildVectorStore(c *config.VectorStore, prefix string) (vec
 			Host: c.Host, Port: c.Port, APIKey: c.APIKey, EnableTLS: c.EnableTLS, Prefix: prefix, Tenant: string(a.tenant.ID), Egress: a.egressClient, Memory: a.answerMemory,
 		})
 	}
-	o := chromem.Options{Compress: c.Compress, Prefix: prefix, Memory: a.newVectorMemory()}
+	o := chromem.Options{Compress: c.Compress, Prefix: prefix, App: string(a.tenant.ID), Memory: a.newVectorMemory()}
 	if c.PersistPath != "" {
 		o.Path = filepath.Join(c.PersistPath, string(a.tenant.ID))
 	}

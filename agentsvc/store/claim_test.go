@@ -148,7 +148,7 @@ func TestSuspect(t *testing.T) {
 		q := store.NewRunQueue(d)
 		poison := createTask(t, s, newRun("w1"))
 		for i, worker := range []string{"w1", "w2"} {
-			if n, err := q.RescueRuns(t.Context(), time.Hour); err != nil || n != 1 {
+			if n, _, err := q.RescueRuns(t.Context(), time.Hour); err != nil || n != 1 {
 				t.Fatalf("rescued %d (%v)", n, err)
 			}
 			if i == 1 {

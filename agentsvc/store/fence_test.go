@@ -16,7 +16,7 @@ func TestRescuedWriter(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
 		q, ctx := store.NewRunQueue(d), t.Context()
 		for name, acquire := range map[string]func() error{
-			"rescued":  func() error { _, err := q.RescueRuns(ctx, time.Hour); return err },
+			"rescued":  func() error { _, _, err := q.RescueRuns(ctx, time.Hour); return err },
 			"released": func() error { _, err := q.ReleaseRuns(ctx, "w1"); return err },
 		} {
 			for _, rec := range []struct {
@@ -60,7 +60,7 @@ func TestRescuedBegin(t *testing.T) {
 			if err != nil || len(got) != 1 {
 				t.Fatal(got, err)
 			}
-			if n, err := q.RescueRuns(ctx, time.Hour); err != nil || n != 1 {
+			if n, _, err := q.RescueRuns(ctx, time.Hour); err != nil || n != 1 {
 				t.Fatal(n, err)
 			}
 			stale := got[0]

@@ -35,7 +35,7 @@ func TestRoles(t *testing.T) {
 			run := newRun("dead")
 			run.Context, run.IsNewContext, run.Roles = agentsvc.ContextID(c.name), c.fresh, c.roles
 			run = createTask(t, s, run)
-			if _, err := q.RescueRuns(t.Context(), time.Minute); err != nil {
+			if _, _, err := q.RescueRuns(t.Context(), time.Minute); err != nil {
 				t.Fatal(err)
 			}
 			got, err := q.ClaimRuns(t.Context(), "w1", []store.Share{{Tenant: "acme", ClaimCount: 1}})

@@ -46,21 +46,30 @@ func (q *RunQueue) ReleaseRuns(ctx context.Context, worker string) (n int64, err
 	return n, err
 }
 
+// maxRescuedWorkers bounds the dead workers that RescueRuns names.
+const maxRescuedWorkers = 20
+
 // RescueRuns makes the runs of dead workers, whose last heartbeat is older than stale, pending again and returns
-// their number. A run that was rescued suspectRescues times is a suspect and claimed alone. The epochs of the tasks
+// their number and the workers that had them, at most maxRescuedWorkers. A run that was rescued suspectRescues times is a suspect and claimed alone. The epochs of the tasks
 // are raised here and not only when the next worker begins: a worker that was wrongly counted as dead can write
 // nothing from this moment on.
-func (q *RunQueue) RescueRuns(ctx context.Context, stale time.Duration) (n int64, err error) {
+func (q *RunQueue) RescueRuns(ctx context.Context, stale time.Duration) (n int64, workers []string, err error) {
 	err = q.execBatch(ctx, "rescue runs", func(b *db.Batch) {
 		// Deleting the heartbeats first decides which workers are dead; the following statements use the absence of
 		// the row. A worker that renews meanwhile gets a new row with beats 1 and learns that it was counted as dead.
 		b.Exec(nil, `DELETE FROM worker WHERE heartbeat_at < stoa_now() - CAST($1 AS BIGINT)`, stale.Microseconds())
 		raiseEpochs(b, workerGoneSQL)
+		b.Query(func(r db.Row) error {
+			var worker string
+			err := r.Scan(&worker)
+			workers = append(workers, worker)
+			return err
+		}, `SELECT DISTINCT worker FROM run WHERE state = 'running' AND `+workerGoneSQL+` ORDER BY worker LIMIT $1`, maxRescuedWorkers)
 		b.Exec(&n, `UPDATE run SET state = 'pending', worker = '', available_at = stoa_now(), rescues = rescues + 1, ready = rescues + 1 < $1, last_error = $2,
 				cut_off = TRUE
 			WHERE state = 'running' AND `+workerGoneSQL, suspectRescues, workerDied)
 	})
-	return n, err
+	return n, workers, err
 }
 
 // workerGoneSQL is the condition that the worker of a run has no heartbeat any more.

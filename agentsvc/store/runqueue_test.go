@@ -175,9 +175,12 @@ func TestRescue(t *testing.T) {
 		for _, w := range []string{"alive", "late", "dead", "never beat", ""} {
 			runs[w] = createTask(t, s, newRun(w))
 		}
-		n, err := q.RescueRuns(t.Context(), 5*time.Minute)
+		n, workers, err := q.RescueRuns(t.Context(), 5*time.Minute)
 		if err != nil || n != 2 {
 			t.Errorf("rescued %d (%v), want 2", n, err)
+		}
+		if diff := cmp.Diff([]string{"dead", "never beat"}, workers); diff != "" {
+			t.Errorf("the workers that had them (-want +got):\n%s", diff)
 		}
 		for w, want := range map[string]store.RunState{"alive": store.Running, "late": store.Running, "dead": store.Pending, "never beat": store.Pending, "": store.Pending} {
 			attempts := int64(1)
@@ -191,11 +194,11 @@ func TestRescue(t *testing.T) {
 		if _, _, err := q.WriteHeartbeat(t.Context(), "late", ""); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := q.RescueRuns(t.Context(), 30*time.Second); err != nil || n != 0 {
+		if n, _, err := q.RescueRuns(t.Context(), 30*time.Second); err != nil || n != 0 {
 			t.Errorf("rescued %d (%v) of workers that beat, want none", n, err)
 		}
 		time.Sleep(time.Millisecond)
-		if n, err := q.RescueRuns(t.Context(), 0); err != nil || n != 2 {
+		if n, _, err := q.RescueRuns(t.Context(), 0); err != nil || n != 2 {
 			t.Errorf("without other apps: rescued %d (%v), want all 2", n, err)
 		}
 	})

@@ -80,7 +80,7 @@ func TestSessionQueue(t *testing.T) {
 				return q.ReturnRun(ctx, *run, store.ReturnOptions{Delay: time.Hour, Uncounted: true})
 			}, false, false},
 			{"is released", func(*store.Run) error { _, err := q.ReleaseRuns(ctx, "w1"); return err }, false, true},
-			{"loses its worker", func(*store.Run) error { _, err := q.RescueRuns(ctx, time.Hour); return err }, false, true},
+			{"loses its worker", func(*store.Run) error { _, _, err := q.RescueRuns(ctx, time.Hour); return err }, false, true},
 		} {
 			head := createTask(t, s, newQueuedRun("w1"))
 			second, third := createTask(t, s, newQueuedRun("")), createTask(t, s, newQueuedRun(""))

@@ -3,24 +3,12 @@ package surface
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"stoa/agentsvc"
 	"stoa/authz"
 	"stoa/tenancy"
 	"stoa/tenancy/audit"
-	"stoa/tenancy/router"
 )
-
-// isDiscovery reports whether k only reads cards or lists of agents, which needs no credential: the visibility of each
-// agent decides what is listed. The default app's cards below /.well-known need one if the operator's configuration
-// says so.
-func (c *credentialVerifier) isDiscovery(k Credentials, a router.Address) bool {
-	if !k.Discovery || a.App != "" && a.App != tenancy.DefaultName {
-		return k.Discovery
-	}
-	return !strings.HasPrefix(a.Path, "/.well-known/") || c.Auth.AllowsAnonymous(a.Path)
-}
 
 // newAnonymousPrincipal returns the principal of a caller without a credential. In the default app of a server without
 // authentication it has every built-in role, since there is no other way to use that app. With authentication it is a

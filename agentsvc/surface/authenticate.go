@@ -75,11 +75,11 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 	at := s.options.Router.ParseAddress(k.Host, k.Path)
 	request := router.AppRequest{
 		Address: at, Credential: kind, AppID: p.App, AppName: p.AppName, Subject: p.Subject, IssuedAt: p.Issued, ClockSkew: p.MaxClockAhead,
-		Discovery: s.credentials.isDiscovery(k, at), AllowAnonymous: s.options.Auth.AllowsAnonymous(at.Path),
+		Discovery: k.Discovery, AllowAnonymous: s.options.Auth.AllowsAnonymous(at.Path),
 	}
 	id, err := s.options.Router.FindApp(ctx, &request)
 	if err != nil {
-		err = toPublicError(err, reason)
+		err = nameRefusedApp(toPublicError(err, reason), p)
 		s.credentials.reportFailedCredential(audit.FailedCredential{Credential: credentialKind(k.BearerToken), Reason: ReasonInvalid, Client: k.ClientAddress}, err)
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 		if admitted {
 			release()
 		}
-		err = toPublicError(err, reason)
+		err = nameRefusedApp(toPublicError(err, reason), p)
 		s.credentials.reportFailedCredential(audit.FailedCredential{AppID: id, Credential: credentialKind(k.BearerToken), Reason: reasonRevoked, Client: k.ClientAddress}, err)
 		return nil, err
 	}
@@ -209,6 +209,25 @@ func toPublicError(err, reason error) error {
 		return reason
 	}
 	return err
+}
+
+// refusedApp is an error of a request with a valid credential, with the name of the app that the credential belongs to,
+// which the request's log line names. The app may be suspended or no longer exist.
+type refusedApp struct {
+	error
+	app string
+}
+
+// Unwrap returns the error for the caller.
+func (e *refusedApp) Unwrap() error { return e.error }
+
+// nameRefusedApp adds the app of a verified credential to the error that refuses its request. p is zero for a credential
+// that could not be verified: such a name proves nothing.
+func nameRefusedApp(err error, p authz.Principal) error {
+	if !tenancy.IsValidAppName(p.AppName) {
+		return err
+	}
+	return &refusedApp{err, p.AppName}
 }
 
 // CheckTenant checks the tenant field of an A2A request, which may be "", {app}, {agent} or {app}/{agent}. It returns

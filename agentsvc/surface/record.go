@@ -1,6 +1,7 @@
 package surface
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -58,15 +59,22 @@ type requestRecord struct {
 	request *Request
 	// body is released with the response or by [Request.ReleaseApp].
 	body requestbody.Body
-	// operator is the principal of a request on an admin route.
-	operator authz.Principal
-	// origin is where a request on an admin route came from.
-	origin audit.Origin
+	// operator is set on admin routes.
+	operator operatorRequest
 	// errorEncoder is [Route].EncodeError.
 	errorEncoder apierror.Encoder
 	// code and err are those of the error that the request was answered with.
 	code apierror.Code
 	err  error
+}
+
+// operatorRequest is what is known about a request on an admin route.
+type operatorRequest struct {
+	authz.Principal
+	// origin is where the request came from.
+	origin audit.Origin
+	// app is the name of the app that the request is about, for the log line; "" = none. The app need not exist.
+	app string
 }
 
 // recordKey is the context key of the requestRecord. net/http and the router pass from a handler to the next one nothing
@@ -85,8 +93,11 @@ func RequestOf(r *http.Request) *Request { return recordOf(r).request }
 // ActorOf returns the operator of a request on an admin route, as the actor of audit entries.
 func ActorOf(r *http.Request) audit.Actor {
 	rec := recordOf(r)
-	return audit.Actor{Name: rec.operator.ActorName(), Origin: rec.origin}
+	return audit.Actor{Name: rec.operator.ActorName(), Origin: rec.operator.origin}
 }
+
+// SetLoggedApp makes the log line of an operator's request name the app that it is about, where its path does not.
+func SetLoggedApp(r *http.Request, name string) { recordOf(r).operator.app = name }
 
 // MemoryOf returns the memory reservation of the response, for reads that may be large.
 func MemoryOf(r *http.Request) *capacity.MemoryReservation { return &recordOf(r).writer.Memory }
@@ -153,13 +164,23 @@ func (s *Server) logRequest(r *http.Request, rec *requestRecord, d time.Duration
 	attrs = append(attrs, slog.String("request_id", rec.id), slog.String("method", r.Method), slog.String("route", rec.route),
 		slog.Int("status", rec.writer.Status), slog.Float64("duration", d.Seconds()), slog.String("client", newOrigin(s.proxies.clientAddress(r), rec.id).Client))
 	for _, a := range [...][2]string{
-		{"app", rec.app}, {"agent", rec.agent}, {"subject", rec.subject()}, {"task", string(rec.task)}, {"limit", exhaustedRule(rec.err)}, {"reason", refusalReason(rec.err)},
+		{"app", rec.logApp()}, {"agent", rec.agent}, {"subject", rec.subject()}, {"task", string(rec.task)}, {"limit", exhaustedRule(rec.err)}, {"reason", refusalReason(rec.err)},
 	} {
 		if a[1] != "" {
 			attrs = append(attrs, slog.String(a[0], a[1]))
 		}
 	}
 	s.options.Log.LogAttrs(rec.withSpan(r.Context()), level, "request", attrs...)
+}
+
+// logApp returns the name of the app that the log line names: the request's, the one that the operator's request is
+// about, or the one that a refused credential belongs to.
+func (rec *requestRecord) logApp() string {
+	var refused *refusedApp
+	if errors.As(rec.err, &refused) {
+		return cmp.Or(rec.app, refused.app)
+	}
+	return cmp.Or(rec.app, rec.operator.app)
 }
 
 // subject returns the subject of the request's credential, "" if it has no valid one.

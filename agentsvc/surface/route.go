@@ -12,6 +12,7 @@ import (
 	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/requestbody"
 	"stoa/authz"
+	"stoa/tenancy"
 	"stoa/tenancy/audit"
 )
 
@@ -154,7 +155,10 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 		if err != nil {
 			return err
 		}
-		rec.operator, rec.origin = p, newOrigin(s.proxies.clientAddress(r), rec.id)
+		rec.operator = operatorRequest{Principal: p, origin: newOrigin(s.proxies.clientAddress(r), rec.id)}
+		if name := PathParam(r, "app"); tenancy.IsValidAppName(name) {
+			rec.operator.app = name
+		}
 		rec.writer.InitMemory(s.options.ResponseMemory, "")
 		r = s.tracer.startTrace(rec, r, nil)
 		w.Header().Set("Cache-Control", "no-store")

@@ -1,6 +1,8 @@
 package surface_test
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"runtime"
@@ -16,6 +18,7 @@ import (
 	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/authz"
+	"stoa/tenancy/audit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -74,6 +77,7 @@ func newFixture(t *testing.T) (*surfacetest.Fixture, *observations) {
 				{Method: http.MethodPost, Pattern: "/admin/thing", Kind: surface.Admin, Serve: func(w http.ResponseWriter, r *http.Request) error {
 					return response.WriteJSON(w, http.StatusOK, surface.ActorOf(r).Name)
 				}},
+				{Method: http.MethodPost, Pattern: "/admin/apps/{app}/thing", Kind: surface.Admin, Serve: read},
 			}
 		})
 	h.CreateApp(t, "acme", config)
@@ -256,6 +260,71 @@ func TestLog(t *testing.T) {
 	})
 	if !ok {
 		t.Errorf("observed %+v", seen.seen)
+	}
+}
+
+// TestLogNamesApp checks that the log line of a request names the app that it is about, also where the request was
+// refused or is the operator's, and that no refused request creates a label of metrics.
+func TestLogNamesApp(t *testing.T) {
+	t.Parallel()
+	h, seen := newFixture(t)
+	ana := h.MintToken(t, "acme", authz.TokenSpec{Subject: "ana"})
+	change := func(do func(ctx context.Context, actor audit.Actor, name string) error) func() {
+		return func() {
+			if err := do(t.Context(), audit.Actor{Name: "test"}, "acme"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	suspend := change(func(ctx context.Context, actor audit.Actor, name string) error {
+		_, err := h.Apps.SuspendApp(ctx, actor, name, "")
+		return err
+	})
+	remove := change(func(ctx context.Context, actor audit.Actor, name string) error {
+		return h.Apps.DeleteApp(ctx, actor, name)
+	})
+	for i, tt := range []struct {
+		name                string
+		before              func()
+		method, path, token string
+		want                int
+		app, reason         string
+	}{
+		{name: "operator", method: "POST", path: "/admin/apps/acme/thing", token: surfacetest.Secret, want: 200, app: "acme"},
+		{name: "operator, no name of an app", method: "POST", path: "/admin/apps/ACME%0A/thing", token: surfacetest.Secret, want: 200},
+		{name: "not the operator", method: "POST", path: "/admin/apps/acme/thing", token: ana, want: 403},
+		{name: "no credential", method: "POST", path: "/admin/apps/acme/thing", want: 401},
+		{name: "another app's path", method: "GET", path: "/apps/default/who", token: ana, want: 404, app: "acme"},
+		{name: "suspended", before: suspend, method: "GET", path: "/who", token: ana, want: 403, app: "acme"},
+		{name: "suspended, no credential", method: "GET", path: "/apps/acme/who", want: 401},
+		{name: "deleted", before: remove, method: "GET", path: "/who", token: ana, want: 401, app: "acme", reason: "the app of the credential does not exist"},
+	} {
+		if tt.before != nil {
+			tt.before()
+		}
+		id := fmt.Sprint("log-", i)
+		resp, body := h.Do(t, tt.method, tt.path, tt.token, nil, "X-Request-Id", id)
+		if resp.StatusCode != tt.want || tt.reason != "" && strings.Contains(body, tt.reason) {
+			t.Errorf("%s: %d %s, want %d", tt.name, resp.StatusCode, body, tt.want)
+		}
+		line := ""
+		for l := range strings.Lines(h.Log.String()) {
+			if strings.Contains(l, "msg=request request_id="+id+" ") {
+				line = l
+			}
+		}
+		_, app, _ := strings.Cut(line, " app=")
+		app, _, _ = strings.Cut(strings.TrimSpace(app), " ")
+		if line == "" || app != tt.app || !strings.Contains(line, tt.reason) {
+			t.Errorf("%s: the line names app %q, want %q and reason %q: %s", tt.name, app, tt.app, tt.reason, line)
+		}
+	}
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	for _, o := range seen.seen {
+		if o.App != "" {
+			t.Errorf("observed %+v", o)
+		}
 	}
 }
 

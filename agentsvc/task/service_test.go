@@ -373,7 +373,7 @@ func TestClaimedElsewhere(t *testing.T) {
 	go func() {
 		time.Sleep(50 * time.Millisecond) // the reader waits for events of the local run
 		runs := store.NewRunQueue(d)
-		if _, err := runs.RescueRuns(context.Background(), -time.Hour); err != nil {
+		if _, _, err := runs.RescueRuns(context.Background(), -time.Hour); err != nil {
 			t.Error(err)
 		}
 		claimed, err := runs.ClaimRuns(context.Background(), "there", []store.Share{{Tenant: "acme", ClaimCount: 1}})

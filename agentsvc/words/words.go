@@ -55,14 +55,14 @@ func forEachWord(text string, yield func(string) bool) {
 	}
 	for run := range strings.FieldsFuncSeq(strings.ToLower(text), isSeparator) {
 		for run != "" {
-			end := strings.IndexFunc(run, isUnspacedScript)
+			end := strings.IndexFunc(run, IsUnspacedScript)
 			if end < 0 {
 				add(run)
 				break
 			}
 			add(run[:end])
 			run = run[end:]
-			if end = strings.IndexFunc(run, func(r rune) bool { return !isUnspacedScript(r) }); end < 0 {
+			if end = strings.IndexFunc(run, func(r rune) bool { return !IsUnspacedScript(r) }); end < 0 {
 				end = len(run)
 			}
 			addPairs([]rune(run[:end]), add)
@@ -79,9 +79,10 @@ func isSeparator(r rune) bool {
 	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r)
 }
 
-// isUnspacedScript reports whether r belongs to a script without spaces between words.
-func isUnspacedScript(r rune) bool {
-	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana)
+// IsUnspacedScript reports whether r belongs to a script without spaces between words.
+func IsUnspacedScript(r rune) bool {
+	// All of them are above the scripts of most texts.
+	return r >= 0x2E80 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana)
 }
 
 // addPairs adds each pair of adjacent characters, or the character if there is only one.

@@ -15,8 +15,9 @@ import (
 	"stoa/billing/spreadsheet"
 )
 
-// WriteCSV writes the invoice as CSV: one record for each line, credit use, rounding, tax and total. Amounts are
-// decimal. In each currency the records before the total sum to it.
+// WriteCSV writes the invoice as CSV: one record for each line, credit use, rounding, tax and total, and one with the
+// number of calls without a price if there are any. Amounts are decimal. In each currency the records before the total
+// sum to it.
 func (inv Invoice) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	head := []string{"invoice", "number", "status", "app", "from", "to", "timezone"}
@@ -40,6 +41,10 @@ func (inv Invoice) WriteCSV(w io.Writer) error {
 		}
 		err = cmp.Or(err, row(append(slices.Clone(about), "line", l.Description(), l.formatUsage(), quantity, included, per, price,
 			strconv.FormatBool(l.Late), strconv.FormatBool(l.Unpriced), l.Currency, l.formatCharge())...))
+	}
+	if inv.UnpricedCalls > 0 {
+		err = cmp.Or(err, row(append(slices.Clone(about), "unpriced", "calls without a price in the price book", "", strconv.FormatInt(inv.UnpricedCalls, 10),
+			"", "", "", "", "true", "", "")...))
 	}
 	amountRow := func(kind, text, currency string, m amount.Money) {
 		err = cmp.Or(err, row(append(slices.Clone(about), kind, text, "", "", "", "", "", "", "", currency, m.Decimal(currency))...))
@@ -65,7 +70,7 @@ func (l Line) Description() string {
 	var parts []string
 	switch l.Kind {
 	case PlanLine:
-		return "plan: " + strings.ReplaceAll(l.Meter, "_", " ")
+		parts = append(parts, "plan: "+strings.ReplaceAll(l.Meter, "_", " "))
 	case BaseFeeLine:
 		return "base fee of plan " + l.Plan
 	case amount.ModelCall, amount.Embedding:

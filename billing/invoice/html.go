@@ -12,11 +12,12 @@ func (inv Invoice) WriteHTML(w io.Writer) error { return invoiceTemplate.Execute
 // invoiceTemplate is executed with an [Invoice]. It calls functions and no methods: a template that calls methods by name
 // would keep every exported method of the program in the binary, and the published one permits none.
 var invoiceTemplate = template.Must(template.New("invoice").Funcs(template.FuncMap{
-	"title": Invoice.printedTitle,
-	"facts": Invoice.printedFacts,
-	"rows":  Invoice.printedRows,
-	"due":   printedRow.IsDue,
-	"note":  Invoice.PaymentNote,
+	"title":    Invoice.printedTitle,
+	"facts":    Invoice.printedFacts,
+	"rows":     Invoice.printedRows,
+	"due":      printedRow.IsDue,
+	"note":     Invoice.PaymentNote,
+	"unpriced": Invoice.unpricedNote,
 }).Parse(`<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
@@ -48,6 +49,9 @@ tr { break-inside: avoid }
 <tr><td>{{.Text}}</td><td>{{.Detail}}</td><td class="amount">{{.Amount}}</td></tr>
 {{- end}}{{end}}
 </table>
+{{- with unpriced .}}
+<p>{{.}}</p>
+{{- end}}
 {{- with note .}}
 <p>{{.}}</p>
 {{- end}}

@@ -107,6 +107,15 @@ func (inv Invoice) printedFacts() []string {
 	return facts
 }
 
+// unpricedNote returns how many calls on the invoice have no price, "" if all have one. Their lines alone do not show it:
+// the line of a plan's meter may have a price.
+func (inv Invoice) unpricedNote() string {
+	if inv.UnpricedCalls == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Calls without a price in the price book: %d", inv.UnpricedCalls)
+}
+
 // nameReversed returns the number and the id of the invoice that a credit note reverses, "" for an invoice. A credit note
 // from before its number was stored with it has the id alone.
 func (inv Invoice) nameReversed() string {

@@ -33,9 +33,11 @@ func (inv Invoice) WriteText(w io.Writer) error {
 		}
 		p.writeRow(r)
 	}
-	if note := inv.PaymentNote(); note != "" {
-		p.WriteString("\n")
-		p.writeText("", note)
+	for _, note := range []string{inv.unpricedNote(), inv.PaymentNote()} {
+		if note != "" {
+			p.WriteString("\n")
+			p.writeText("", note)
+		}
 	}
 	_, err := io.WriteString(w, p.String())
 	return err

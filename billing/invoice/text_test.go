@@ -44,6 +44,8 @@ nvoice-in-plain-text
 model 東京/東京 ` + "\ufffd" + `[2J                                                     100 JPY
 embedding scripted/e, without a price
   3 embeddings
+plan: runs, without a price
+  5, 2 included
 Credit                                                                 -2.00 USD
   welcome
 --------------------------------------------------------------------------------
@@ -80,6 +82,7 @@ func TestInvoiceText(t *testing.T) {
 			{Kind: amount.ModelCall, Provider: "scripted", Model: "a-model-with-a-name-that-is-longer-than-a-line-of-an-invoice-in-plain-text", Usage: map[string]int64{"model_calls": 2, "output_tokens": 400}, Currency: "USD", Charge: 3_200_000_001},
 			{Kind: amount.ModelCall, Provider: "東京", Model: "東京\n\x1b[2J", Currency: "JPY", Charge: 100_000_000_000},
 			{Kind: amount.Embedding, Provider: "scripted", Model: "e", Unpriced: true, Usage: map[string]int64{"embeddings": 3}},
+			{Kind: invoice.PlanLine, Meter: "runs", Quantity: 5, Included: 2, Unpriced: true},
 		},
 		Credits: []invoice.CreditUse{{Credit: "welcome", Currency: "USD", Amount: 2_000_000_000}},
 		Taxes:   []invoice.TaxLine{{Tax: price.Tax{Name: "VAT", Rate: 190_000}, Currency: "USD", Net: 22_700_000_000, Amount: 4_310_000_000}},
@@ -129,7 +132,7 @@ func TestCreditNoteText(t *testing.T) {
 	})
 }
 
-// TestUnpricedCalls checks that an invoice counts the calls that have no price, in lists too.
+// TestUnpricedCalls checks that an invoice counts the calls that have no price, in lists and in every form too.
 func TestUnpricedCalls(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
@@ -141,6 +144,21 @@ func TestUnpricedCalls(t *testing.T) {
 		agentsvctest.RequireNoErrors(t, err)
 		if made.UnpricedCalls != 3 || len(list) != 1 || list[0].UnpricedCalls != 3 {
 			t.Errorf("unpriced: %d, in the list %+v, want 3", made.UnpricedCalls, list)
+		}
+		inv, err := s.Invoices.FindInvoice(ctx, app, "2026-01")
+		agentsvctest.RequireNoErrors(t, err)
+		var table, page, text bytes.Buffer
+		agentsvctest.RequireNoErrors(t, inv.WriteCSV(&table), inv.WriteHTML(&page), inv.WriteText(&text))
+		for form, want := range map[string][]string{
+			table.String(): {"line,\"model p/m, without a price\"", "unpriced,calls without a price in the price book,,3,,,,,true,,\n"},
+			page.String():  {"model p/m, without a price", "<p>Calls without a price in the price book: 3</p>"},
+			text.String():  {"model p/m, without a price", "\nCalls without a price in the price book: 3\n"},
+		} {
+			for _, part := range want {
+				if !strings.Contains(form, part) {
+					t.Errorf("this lacks %q:\n%s", part, form)
+				}
+			}
 		}
 	})
 }

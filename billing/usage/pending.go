@@ -148,9 +148,14 @@ func (s *Service) Run(ctx context.Context) error {
 			s.log.WarnContext(ctx, "usage waits for the database", "rows", n)
 		}
 		err := s.WritePending(ctx)
-		if left, now := s.PendingUsage(); left == 0 && ctx.Err() == nil {
-			waits = false
-			s.log.InfoContext(ctx, "usage that waited for the database is written", "rows", n, "lost", now-lost, "error", err)
+		left, now := s.PendingUsage()
+		if left > 0 || ctx.Err() != nil {
+			continue
+		}
+		waits = false
+		s.log.InfoContext(ctx, "usage that waited for the database is written", "rows", n, "lost", now-lost)
+		if err != nil {
+			s.log.WarnContext(ctx, "balances of budgets may lack usage that waited for the database until they are computed again", "error", err)
 		}
 	}
 }

@@ -20,7 +20,7 @@ type callCmd struct {
 // Help returns the text about exit codes that kong appends to --help.
 func (cmd *callCmd) Help() string {
 	return "Exit codes: 0 the task completed, 1 it failed or could not be reached, 2 wrong usage, " +
-		"3 it was rejected or cancelled, 4 it waits for an answer, an approval or a credential. " +
+		"3 it was rejected or cancelled, 4 it waits for an answer, an approval, a credential or a budget. " +
 		"At a terminal it asks for these; otherwise it prints the command with which to continue."
 }
 

@@ -118,12 +118,21 @@ STOA=$STOA_SERVER TOKEN=$(stoa app token acme --sub dev --role developer)
 	},
 	"docs/limits.md": {prepare: acmeApp},
 	"docs/operations.md": {skipped: map[string]string{
-		"export STOA_ADMIN_SECRET": "sets another secret than the server's", "stoa serve": needsPostgres, "stoa migrate": needsPostgres, "pg_": needsPostgres,
+		"export STOA_ADMIN_SECRET": "sets another secret than the server's", "stoa serve": needsPostgres, "stoa migrate": needsPostgres,
 	}},
+	"docs/operations/backup.md": {
+		prepare: "stoa migrate up && mkdir restored\n",
+		skipped: map[string]string{"pg_": needsPostgres, "createdb ": needsPostgres, "stoa migrate roles": needsPostgres, "stoa serve": needsPostgres},
+		written: []string{"stoa-1.backup has the database stoa.db of", `"file": "stoa-2.backup"`, "restored/stoa.db has the backup stoa-2.backup", "all balances are what was used"},
+	},
+	"docs/operations/disaster.md": {prepare: "stoa migrate up\n", written: []string{"up to date", "all balances are what was used"}},
+	"docs/operations/upgrade.md":  {prepare: "stoa migrate up\n", written: []string{"up to date", "before-the-upgrade.backup has the database"}},
 	"docs/operations/install.md": {skipped: map[string]string{
-		"apt ": needsPackage, "systemctl ": needsPackage, "export STOA_ADMIN_SECRET_FILE": needsPackage, "stoa health": needsPackage, "stoa app create": needsPackage,
+		"apt ": needsPackage, "systemctl ": needsPackage, "export STOA_ADMIN_SECRET_FILE": needsPackage, "stoa health": needsPackage, "stoa app create": needsPackage, "runuser ": needsPackage,
 	}},
-	"docs/security.md": {skipped: map[string]string{"stoa serve": needsPostgres}},
+	"docs/operations/doctor.md":   {written: []string{"there is no file stoa.db yet", `"status": "warn"`}},
+	"docs/operations/rotation.md": {prepare: "stoa migrate\n", written: []string{"0 under a former one"}},
+	"docs/security.md":            {skipped: map[string]string{"stoa serve": needsPostgres}},
 	"docs/self-service.md": {
 		// The third revision, as on the page.
 		prepare: acmeApp + `stoa app update acme --config globex.yaml

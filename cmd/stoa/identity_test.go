@@ -193,7 +193,7 @@ func TestServerAuth(t *testing.T) {
 			{"nothing, what is not on the list", "POST", "/v1/agents/assistant/message:send", "", helloV1Body, 401, ""},
 			{"nothing, tasks", "GET", "/tasks", "", nil, 401, ""},
 			{"nothing, the list", "GET", "/agents", "", nil, 200, ""},
-			{"nothing, the default card", "GET", "/.well-known/agent-card.json", "", nil, 401, ""},
+			{"nothing, the default card", "GET", "/.well-known/agent-card.json", "", nil, 200, `"name":"assistant"`},
 			{"a token, the default card", "GET", "/.well-known/agent-card.json", o.signToken(nil), nil, 200, ""},
 			{"health", "GET", "/health", "", nil, 200, ""},
 		})

@@ -1,7 +1,7 @@
 // Command stoa hosts AI agents for many tenants. The same binary is the server and its command line client.
 //
 // Each command is a struct of flags with a Run method, in a file named after the command. serve, validate, schema,
-// migrate, secrets and billing work on local files or on the database; every other command is a client of the HTTP API
+// migrate, doctor, backup, restore, secrets and billing work on local files or on the database; every other command is a client of the HTTP API
 // (client.go) and has no access that another HTTP client would not have.
 //
 // The server is composed in cmd/stoa/server, whose package comment is where a newcomer reads on; serve only reads its flags.
@@ -31,6 +31,9 @@ type commands struct {
 	Validate validateCmd `cmd:"" help:"Check a configuration file and show every error in it."`
 	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of the configuration."`
 	Migrate  migrateCmd  `cmd:"" help:"Bring the database to this version's schema (serve does so too), or show how far it is."`
+	Doctor   doctorCmd   `cmd:"" help:"Check a deployment from where it runs, and print what to do."`
+	Backup   backupCmd   `cmd:"" help:"Write a backup of the SQLite database to a file, also while the server runs."`
+	Restore  restoreCmd  `cmd:"" help:"Make a backup the SQLite database of a stopped server."`
 	App      appCmd      `cmd:"" help:"Manage apps, the tenants of a server."`
 	Queue    queueCmd    `cmd:"" help:"Show the queue, and requeue runs that failed for good."`
 	Billing  billingCmd  `cmd:"" help:"Manage prices, plans, budgets, credits and invoices."`

@@ -21,10 +21,10 @@ const modulePath = "stoa"
 // layers is the plan of the packages (docs/architecture.md). A package imports packages on lower layers only;
 // packages on one layer do not import each other, except in external test packages.
 var layers = map[string]int{
-	"cmd/stoa": 14, "cmd/stoa/faults": 14, "cmd/stoa/server": 13,
+	"cmd/stoa": 15, "cmd/stoa/faults": 15, "cmd/stoa/doctor": 14, "cmd/stoa/server": 13,
 	"cmd/stoa/server/metrics": 10, "cmd/stoa/server/otlp": 10, "cmd/stoa/server/listener": 10,
 	"deploy": 0, "deploy/package/slim": 0, "migrations": 0, "tenancy/db": 0, "tenancy/signal": 0, "tenancy/grant": 0, "tenancy/keyring": 0,
-	"tenancy/audit":  1,
+	"tenancy/audit": 1, "tenancy/db/backup": 1,
 	"tenancy":        2,
 	"tenancy/router": 3, "tenancy/runtimecache": 3, "tenancy/apikey": 3,
 	"authz/jwks": 3, "authz": 4,
@@ -140,7 +140,7 @@ var dependencyRules = map[string][]string{
 	"github.com/philippgille/chromem-go":     {"agentsvc/vectorstore/chromem"},
 	"github.com/prometheus/":                 {"cmd/stoa/server/metrics"},
 	"github.com/qdrant/go-client":            {"agentsvc/vectorstore/qdrant", "agentsvc/vectorstore/remote/remotetest"},
-	"github.com/redis/go-redis/v9":           {"tenancy/signal", "ratelimit", "cmd/stoa/server", "cmd/stoa(test)", "agentsvc/task(test)"},
+	"github.com/redis/go-redis/v9":           {"tenancy/signal", "ratelimit", "cmd/stoa/server", "cmd/stoa/doctor", "cmd/stoa(test)", "agentsvc/task(test)"},
 	"github.com/rogpeppe/go-internal":        {"*(test)"},
 	"github.com/santhosh-tekuri/jsonschema":  {"agentsvc/config", "agentsvc/tool", "agentsvc/agent", "agentsvc/surface/openapi(test)"},
 	"github.com/schollz/progressbar/v3":      {"cmd/stoa"},

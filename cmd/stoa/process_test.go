@@ -270,18 +270,22 @@ func TestJSONLog(t *testing.T) {
 	if err := p.SignalAndWait(syscall.SIGTERM); err != nil {
 		t.Error(err)
 	}
-	var requests []map[string]any
+	var requests, changes []map[string]any
 	for line := range strings.Lines(p.Output() + second.Output()) {
 		record, err := decodeUniqueNames(line)
 		if err != nil {
 			t.Errorf("%v in the line %s", err, line)
 		}
-		if record["msg"] == "request" && record["app"] == "acme" {
+		switch {
+		case record["msg"] != "request" || record["app"] != "acme":
+		case record["agent"] == nil:
+			changes = append(changes, record)
+		default:
 			requests = append(requests, record)
 		}
 	}
-	if len(requests) != 2 {
-		t.Fatalf("%d requests of the app are logged, want 2:\n%s", len(requests), p.Output())
+	if len(requests) != 2 || len(changes) != 3 {
+		t.Fatalf("%d requests of the app and %d of the operator about it are logged, want 2 and 3:\n%s", len(requests), len(changes), p.Output())
 	}
 	for i, want := range []map[string]any{
 		{"client": "127.0.0.1", "subject": "ana", "agent": "assistant", "task": got.Result.TaskID, "limit": nil, "status": 200.0},

@@ -105,6 +105,21 @@ func findCredentials(parts []part) (found []credential) {
 	return found
 }
 
+// findBudget returns the name of the budget that a task waits for by a data part of its status, "" if it waits for none.
+// Such a task continues by itself.
+func findBudget(parts []part) string {
+	for _, p := range parts {
+		var w struct {
+			Type   string `json:"type"`
+			Budget string `json:"budget"`
+		}
+		if json.Unmarshal(p.Data, &w) == nil && w.Type == "budget" {
+			return w.Budget
+		}
+	}
+	return ""
+}
+
 // promptForCredentials asks for the credentials that a task waits for, without echo, and returns the parts that
 // contain them. It returns nil if one is not given.
 func (v *conversation) promptForCredentials(ctx context.Context) []any {

@@ -14,9 +14,10 @@ type transcript struct {
 
 	taskID string
 	state  string
-	// approvals and credentials are what the task waits for, by its last status.
+	// approvals, credentials and the name of a budget are what the task waits for, by its last status.
 	approvals   []approval
 	credentials []credential
+	budget      string
 	citations   []citation // of the last status
 	lastText    string     // complete text of the last status
 	// printed is the text of the message in progress that out has received, also with --json, where it is not shown.
@@ -47,6 +48,7 @@ func (t *transcript) applyUpdate(u taskUpdate) (ended bool) {
 			t.printToolCall(call)
 		}
 		t.approvals, t.credentials = findApprovals(u.Status.Message.Parts), findCredentials(u.Status.Message.Parts)
+		t.budget = findBudget(u.Status.Message.Parts)
 		t.citations = u.Status.Message.findCitations()
 	}
 	switch t.state {
@@ -162,17 +164,18 @@ func (t *transcript) reportEnd() error {
 	return errors.New("the stream ended before the task did" + t.describeTask())
 }
 
-// waitsForInput reports whether the task waits for an answer, an approval or a credential.
+// waitsForInput reports whether the task waits for an answer, an approval, a credential or a budget.
 func (t *transcript) waitsForInput() bool {
 	return t.state == "input_required" || t.state == "auth_required"
 }
 
 // asksQuestion reports whether the task waits for an answer in text.
 func (t *transcript) asksQuestion() bool {
-	return t.state == "input_required" && len(t.approvals) == 0 && len(t.credentials) == 0
+	return t.state == "input_required" && len(t.approvals) == 0 && len(t.credentials) == 0 && t.budget == ""
 }
 
-// printContinuation prints the command that continues the task, which waits for input.
+// printContinuation prints what the task waits for and the command that continues it, or that shows one that continues
+// by itself.
 func (t *transcript) printContinuation() {
 	v, id := t.conversation, quoteWord(t.taskID)
 	switch {
@@ -180,6 +183,8 @@ func (t *transcript) printContinuation() {
 		v.console.printStatus("task %s waits for a credential of yours: stoa chat %s --task %s%s", t.taskID, quoteWord(v.agent), id, v.formatFlags())
 	case len(t.approvals) > 0:
 		v.console.printStatus("task %s waits for an approval: stoa task approve %s%s, or stoa task reject", t.taskID, id, v.formatFlags())
+	case t.budget != "":
+		v.console.printStatus("task %s waits for the budget %s and continues by itself when the budget allows it: stoa task get %s%s", t.taskID, quoteWord(t.budget), id, v.formatFlags())
 	default:
 		v.console.printStatus("task %s waits for an answer: stoa call %s TEXT --task %s%s", t.taskID, quoteWord(v.agent), id, v.formatFlags())
 	}

@@ -170,7 +170,7 @@ func checkPackage(t *testing.T, deb string) {
 }
 
 // installation is what runs in the image of this machine: it installs the package, starts the server as the unit does, asks
-// it, and removes the package.
+// it, checks the deployment, and removes the package.
 const installation = `
 set -e
 fail() { echo "FAILED: $*"; exit 1; }
@@ -195,6 +195,9 @@ chroot "$1/root" sh -ec '
   for i in $(seq 300); do stoa health >/dev/null 2>&1 && break; sleep 0.1; done
   stoa health || { cat /tmp/log; exit 1; }
   stoa health --ready
+  # As docs/operations/install.md does it.
+  runuser -u stoa -- sh -c "cd /var/lib/stoa && set -a && . /etc/stoa/stoa.env && exec stoa doctor --config /etc/stoa/stoa.yaml" >/tmp/doctor || { cat /tmp/doctor; exit 1; }
+  cat /tmp/doctor
   test "$(stat -c %U:%a /var/lib/stoa/stoa.secrets)" = stoa:600
   echo "LISTENS $(grep -l "" /proc/$server/net/tcp >/dev/null; awk -v p=$(printf %04X $port) "\$2 ~ p\"\$\" && \$4 == \"0A\" {print \$2}" /proc/$server/net/tcp /proc/$server/net/tcp6)"
   kill $server
@@ -225,6 +228,11 @@ func checkInstallation(t *testing.T, deb string) {
 	}
 	if want := fmt.Sprintf("LISTENS 0100007F:%04X\n", port); !strings.Contains(got, want) {
 		t.Errorf("the server does not listen on loopback alone, want %q in:\n%s", want, got)
+	}
+	for _, want := range []string{"ok    configuration    /etc/stoa/stoa.yaml", "ok    migrations       ", "ok    master_key       decrypts the signing keys", ", 0 failed, "} {
+		if !strings.Contains(got, want) {
+			t.Errorf("stoa doctor does not write %q:\n%s", want, got)
+		}
 	}
 	if strings.Contains(got, "active (running)") {
 		t.Error("the installation started the service")

@@ -70,7 +70,10 @@ type Options struct {
 	OnCommit func(ctx context.Context, batches int)
 	// ResponseTimeout is how long an answer of PostgreSQL is waited for if the caller set no deadline; 30 seconds.
 	ResponseTimeout time.Duration
-	Log             *slog.Logger
+	// ReadOnly is for looking at the database of a server that may be running: every write fails, and a SQLite file is
+	// neither created nor locked.
+	ReadOnly bool
+	Log      *slog.Logger
 }
 
 // maxWriters is how many group commits may run at a time. On PostgreSQL one group is assembled while another is being
@@ -106,7 +109,8 @@ type DB struct {
 }
 
 // Open connects to the platform's database at url: sqlite://PATH, sqlite://:memory: or postgres://... . It does not
-// migrate the schema. A SQLite file is locked for this process; if another process has it, Open fails.
+// migrate the schema. A SQLite file is locked for this process; if another process has it, Open fails. See
+// [Options.ReadOnly] for looking at it nevertheless.
 func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -116,7 +120,9 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	switch scheme, remaining, _ := strings.Cut(url, "://"); scheme {
 	case "sqlite":
 		d.engineKind = SQLite
-		d.engine, err = openSQLite(ctx, remaining, platformFileOptions)
+		options := platformFileOptions
+		options.readOnly = o.ReadOnly
+		d.engine, err = openSQLite(ctx, remaining, options)
 		if remaining != ":memory:" {
 			folder := filepath.Dir(remaining)
 			if absolute, err := filepath.Abs(folder); err == nil {

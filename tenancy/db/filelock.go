@@ -6,6 +6,10 @@ import (
 	"syscall"
 )
 
+// LockFile locks the platform's SQLite file at path, which need not exist, against every other process until the returned
+// file is closed.
+func LockFile(path string) (*os.File, error) { return lockFile(path, path, false) }
+
 // lockFile locks the SQLite file at path by an flock(2) on the file path.lock, until the returned file is closed. name
 // is what errors call the file. The kernel releases the lock when the process ends, so a lock proves that its owner is
 // alive. A shared lock excludes only an exclusive one.

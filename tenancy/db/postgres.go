@@ -47,6 +47,13 @@ func newTxBegin(setting string) txBegin {
 	}
 }
 
+// readOnly returns the statements with which each transaction refuses to write. The setting is of the transaction, because
+// a pooler in transaction mode gives the session to others afterwards.
+func (b txBegin) readOnly() txBegin {
+	const setting = `, set_config('transaction_read_only', 'on', true)`
+	return txBegin{standalone: b.standalone + setting, group: b.group + setting, lockWait: b.lockWait + setting, shared: b.shared + setting}
+}
+
 // postgresEngine executes batches on PostgreSQL through a connection pool. A pipeline with one sync is an implicit
 // transaction: its statements are sent together and committed together in one round trip.
 type postgresEngine struct {
@@ -86,7 +93,11 @@ func openPostgres(ctx context.Context, url string, o Options) (engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL: %w", err)
 	}
-	p := newPostgresEngine(pool, newTxBegin("role"), cmp.Or(o.ResponseTimeout, 30*time.Second))
+	begin := newTxBegin("role")
+	if o.ReadOnly {
+		begin = begin.readOnly()
+	}
+	p := newPostgresEngine(pool, begin, cmp.Or(o.ResponseTimeout, 30*time.Second))
 	if err := p.pingServer(ctx); err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("connect to PostgreSQL at %s:%d, database %q: %w",

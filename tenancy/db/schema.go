@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	neturl "net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,7 +52,7 @@ func ReadSchema(url string, f func(Engine, *sql.DB) error) error {
 	if _, err := os.Stat(abs); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("the SQLite file %s does not exist: stoa migrate up creates it", path)
 	}
-	s, err := sql.Open("sqlite", dataSource((&neturl.URL{Scheme: "file", Path: abs}).String(), waitPragma, readPragma)+"&mode=ro")
+	s, err := sql.Open("sqlite", readOnlySource(abs))
 	if err != nil {
 		return err
 	}

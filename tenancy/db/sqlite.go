@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -30,6 +31,8 @@ type sqliteOptions struct {
 	// maxDuration bounds the statements of one batch together; 0 means that they run to their end, also if their caller
 	// has gone.
 	maxDuration time.Duration
+	// readOnly opens a trusted file that exists, for reading, without a lock.
+	readOnly bool
 	// tenantRules restrict a file that a tenant chose; nil means that the file is the operator's and trusted.
 	tenantRules *TenantFileRules
 }
@@ -80,6 +83,8 @@ func openSQLite(ctx context.Context, path string, use sqliteOptions) (engine, er
 		open = l.openMemory
 	case use.tenantRules != nil:
 		open = l.openTenant
+	case use.readOnly:
+		open = l.openExisting
 	}
 	if err := open(ctx, path, use); err != nil {
 		return nil, errors.Join(err, l.closeEngine())
@@ -143,6 +148,36 @@ func (e *sqliteEngine) openFile(ctx context.Context, path string, use sqliteOpti
 		return err
 	}
 	return e.checkWritable(ctx, path)
+}
+
+// readOnlySource returns the driver's name of a trusted file, at an absolute path, for reading, also while another process
+// serves it. SQLite would create the files of the write-ahead log for a reader, too, and leave them; a database without such
+// a log is complete in itself and opened as one that does not change.
+func readOnlySource(path string) string {
+	source := dataSource((&url.URL{Scheme: "file", Path: path}).String(), waitPragma, readPragma, cachePragma) + "&mode=ro"
+	if _, err := os.Stat(path + "-wal"); errors.Is(err, fs.ErrNotExist) {
+		source += "&immutable=1"
+	}
+	return source
+}
+
+// openExisting opens a trusted file for reading.
+func (e *sqliteEngine) openExisting(ctx context.Context, path string, use sqliteOptions) error {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(abs); err != nil {
+		return fmt.Errorf("the SQLite file %s cannot be read: %w", path, err)
+	}
+	file := readOnlySource(abs)
+	for _, pool := range []**sql.DB{&e.readDB, &e.writeDB} {
+		if *pool, err = sql.Open("sqlite", file); err != nil {
+			return err
+		}
+		(*pool).SetMaxOpenConns(use.readers)
+	}
+	return e.openWriteConn(ctx, path)
 }
 
 // openTenant opens a tenant's file through its pinned folder, with the rules of [TenantFileRules]. The size of values

@@ -88,6 +88,9 @@ func (r *AppRequest) missingAppError() error {
 	if r.Credential == NoCredential && (r.Discovery || r.isOpenDefault()) {
 		return errNoApp
 	}
+	if r.Credential == TokenCredential || r.Credential == KeyCredential {
+		return errAppGone
+	}
 	return ErrUnauthenticated
 }
 
@@ -105,6 +108,9 @@ var (
 )
 
 var errNoApp = agentsvc.NewError(agentsvc.CodeNotFound, "no such app")
+
+// errAppGone has the text of ErrUnauthenticated for the caller and another reason for the log.
+var errAppGone = agentsvc.NewUnauthenticatedError("the app of the credential does not exist")
 
 var errRevoked = agentsvc.NewUnauthenticatedError("the token was issued before the tokens of its app or its subject were revoked")
 

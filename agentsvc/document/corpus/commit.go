@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,9 +43,15 @@ type Commit struct {
 }
 
 // ChunkID returns the id of a chunk: a UUID version 5 (RFC 9562) of its place in the corpus.
-func (x *Index) ChunkID(store, document string, generation, revision int64, ordinal int) string {
-	name := fmt.Sprintf("%q %q %q %d %d %d", x.tenant, store, document, generation, revision, ordinal)
-	return uuid.NewSHA1(chunkNamespace, []byte(name)).String()
+func (r rows) ChunkID(store, document string, generation, revision int64, ordinal int) string {
+	name := make([]byte, 0, 128)
+	for _, part := range [...]string{r.tenant, store, document} {
+		name = append(strconv.AppendQuote(name, part), ' ')
+	}
+	for _, part := range [...]int64{generation, revision} {
+		name = append(strconv.AppendInt(name, part, 10), ' ')
+	}
+	return uuid.NewSHA1(chunkNamespace, strconv.AppendInt(name, int64(ordinal), 10)).String()
 }
 
 // ReserveVectors must be called before vectors are sent to an external store: it notes the chunks' vectors for removal, and

@@ -522,6 +522,34 @@ func TestRemovals(t *testing.T) {
 	})
 }
 
+// TestMadeAgain: a store is dropped and made again; the holder of the pass that deleted the earlier one then deletes nothing of it, and
+// uploads are accepted.
+func TestMadeAgain(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		ctx := t.Context()
+		f := newFixture(t, d, "acme", corpus.Limits{})
+		f.put(t, "a", "one")
+		must := func(done bool, err error) bool {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return done
+		}
+		if must(f.Index.DropStore(ctx, "manual", 0)) {
+			t.Error("done while a document is left")
+		}
+		checkDiff(t, "deleted", true, must(f.Index.ContinueDrop(ctx, "manual", 100)))
+		f.ensureStore(t, "upload", "r")
+		checkDiff(t, "put", corpus.Created, f.put(t, "a", "two"))
+		f.indexPending(t)
+		checkDiff(t, "nothing is left to delete", true, must(f.Index.ContinueDrop(ctx, "manual", 100)))
+		checkDiff(t, "put after a late deletion", corpus.Unchanged, f.put(t, "a", "two"))
+		checkDiff(t, "found", []string{"two"}, f.findText(t, manual, "two"))
+	})
+}
+
 // TestVectors: vectors are stored with length 1, found again by the hash of their text, and refused if they are not numbers.
 func TestVectors(t *testing.T) {
 	t.Parallel()

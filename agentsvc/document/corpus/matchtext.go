@@ -3,6 +3,7 @@ package corpus
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -43,74 +44,92 @@ func (s *Search) MatchText(ctx context.Context, scope Scope, question []string, 
 	}
 	// A word's weight depends on how many chunks have it, which is known after the last row. Until then only the counts of
 	// the query's words in each chunk are kept.
-	var total, totalWords int64
 	var candidates []textCandidate
 	frequency := make([]int64, len(query))
 	var b db.Batch
-	args := s.scopeArgs(scope)
-	b.Query(func(r db.Row) error { return r.Scan(&total, &totalWords) },
-		`SELECT CAST(COALESCE(SUM(l.chunks), 0) AS BIGINT), CAST(COALESCE(SUM(l.word_count), 0) AS BIGINT) FROM `+s.scopeSQL(), args...)
-	match, matchArg := s.matchTextSQL(scope.Store, query)
+	in := s.addScopeQuery(&b, scope)
+	match, args := s.matchTextSQL(scope, query)
+	var id, text db.RowBytes
+	var c textCandidate
+	var revision int64
+	var spare []uint16
 	b.Query(func(r db.Row) error {
-		var c textCandidate
-		var text string
-		if err := r.Scan(&c.Chunk, &c.Document, &c.Ordinal, &c.words, &text); err != nil {
+		if err := r.Scan(&id, &revision, &c.ordinal, &c.words, &text); err != nil {
 			return err
 		}
-		c.counts = make([]uint16, len(query))
-		found := false
-		for w, rest, more := "", text, true; more; {
-			w, rest, more = strings.Cut(rest, " ")
-			if !ends.mayHave(w) {
-				continue
-			}
-			if i, ok := index[w]; ok && c.counts[i] < math.MaxUint16 {
-				found = true
-				if c.counts[i]++; c.counts[i] == 1 {
-					frequency[i]++
-				}
-			}
+		if c.document = in.find(id, revision); c.document < 0 {
+			return nil
 		}
-		if found { // SQLite's index folds more letters than package words does
-			candidates = append(candidates, c)
+		if len(spare) < len(query) {
+			spare = make([]uint16, 256*len(query))
 		}
+		c.counts = spare[:len(query):len(query)]
+		if !countWords(text, index, &ends, c.counts, frequency) { // SQLite's index folds more letters than package words does
+			return nil
+		}
+		if bounded = len(candidates) == maxRanked; bounded {
+			return errEnough
+		}
+		spare = spare[len(query):]
+		candidates = append(candidates, c)
 		return nil
-	}, match, append(args, matchArg, int64(maxRanked+1))...)
-	if err := s.h.Do(ctx, &b); err != nil {
+	}, match, args...)
+	if err := s.h.Do(ctx, &b); err != nil && !errors.Is(err, errEnough) {
 		return nil, false, fmt.Errorf("search words: %w", err)
-	}
-	if bounded = len(candidates) > maxRanked; bounded {
-		candidates = candidates[:maxRanked]
 	}
 	weights := make([]float64, len(query))
 	for i, n := range frequency {
-		weights[i] = math.Log(1 + (float64(total)-float64(n)+0.5)/(float64(n)+0.5))
+		weights[i] = math.Log(1 + (float64(in.chunks)-float64(n)+0.5)/(float64(n)+0.5))
 	}
-	average := float64(totalWords) / max(float64(total), 1)
+	average := float64(in.words) / max(float64(in.chunks), 1)
 	best := newTopMatches(limit)
 	for _, c := range candidates {
-		c.Score = c.score(weights, average)
-		best.add(c.Match)
+		best.add(Match{Document: in.all[c.document].id, Ordinal: c.ordinal, Score: c.score(weights, average)})
 	}
-	return best.sorted(), bounded, nil
+	return s.withIDs(best.sorted(), scope, in), bounded, nil
+}
+
+// errEnough ends the reading of rows.
+var errEnough = errors.New("no more rows are needed")
+
+// countWords adds to counts how often a text has each word of index, and to frequency the words that it has. It reports whether it has any.
+func countWords(text []byte, index map[string]int, ends *wordEnds, counts []uint16, frequency []int64) (found bool) {
+	for begin := 0; begin < len(text); {
+		end := begin
+		for end < len(text) && text[end] != ' ' {
+			end++
+		}
+		w := text[begin:end]
+		begin = end + 1
+		if !ends.mayHave(w) {
+			continue
+		}
+		if i, ok := index[string(w)]; ok && counts[i] < math.MaxUint16 {
+			found = true
+			if counts[i]++; counts[i] == 1 {
+				frequency[i]++
+			}
+		}
+	}
+	return found
 }
 
 // wordEnds is a filter of words by length and last byte: nearly all words of a chunk are not in the query, and a look-up in a
 // map for each takes a quarter of a search's time.
 type wordEnds [256]bool
 
-func (e *wordEnds) add(w string) { e[endOf(w)] = true }
+func (e *wordEnds) add(w string) { e[endOf([]byte(w))] = true }
 
 // mayHave returns false for most words that were not added.
-func (e *wordEnds) mayHave(w string) bool { return w != "" && e[endOf(w)] }
+func (e *wordEnds) mayHave(w []byte) bool { return len(w) > 0 && e[endOf(w)] }
 
-func endOf(w string) byte { return w[len(w)-1] ^ byte(len(w)<<5) }
+func endOf(w []byte) byte { return w[len(w)-1] ^ byte(len(w)<<5) }
 
 // textCandidate is a chunk that has a word of the query.
 type textCandidate struct {
-	Match
-	words  int64    // that the chunk has
-	counts []uint16 // of the query's words in the chunk
+	document, ordinal int      // the document by its index in scopeRows.all
+	words             int64    // that the chunk has
+	counts            []uint16 // of the query's words in the chunk
 }
 
 // score returns the BM25 score of c for words of these weights; average is the number of words of an average chunk.
@@ -122,19 +141,19 @@ func (c textCandidate) score(weights []float64, average float64) (score float64)
 	return score
 }
 
-// matchTextSQL returns the statement that selects chunks with any word of query in a scope, and its argument $8. $9 is the limit.
-// It is the one search in which the engines differ: PostgreSQL filters the rows of the scope by column lexemes, since an index
+// matchTextSQL returns the statement that selects the chunks with any word of query which a search of the scope reads.
+// It is the one search in which the engines differ: PostgreSQL filters the rows of the store by column lexemes, since an index
 // of words is never used under forced row-level security; SQLite reads its full-text index, whose column scope stands for
 // the store. The words are checked by [words.IsWord], so quoting them is safe.
-func (s *Search) matchTextSQL(store string, query []string) (sql, argument string) {
-	const columns = `SELECT c.id, c.document, c.ordinal, c.word_count, c.words FROM `
+func (s *Search) matchTextSQL(scope Scope, query []string) (sql string, args []any) {
+	const columns = `SELECT c.document, c.revision, c.ordinal, c.word_count, c.words FROM `
+	condition, args, next := s.chunksSQL(scope)
 	if s.h.Engine() == db.Postgres {
-		return columns + s.scopeSQL() + ` JOIN chunk c` + chunkOfLive + ` WHERE c.lexemes @@ CAST(CAST($8 AS TEXT) AS tsquery) LIMIT $9`,
-			`'` + strings.Join(query, `' | '`) + `'`
+		return columns + `chunk c WHERE ` + condition + fmt.Sprintf(` AND c.lexemes @@ CAST(CAST($%d AS TEXT) AS tsquery)`, next),
+			append(args, `'`+strings.Join(query, `' | '`)+`'`)
 	}
-	scope := strings.ToUpper(hex.EncodeToString([]byte(s.tenant + "\x1f" + store)))
-	// CROSS JOIN makes SQLite read the tables in this order. The scope is computed once, not for each chunk.
-	return columns + `chunk_words CROSS JOIN chunk c ON c.n = chunk_words.rowid CROSS JOIN ` + s.scopeSQL() + chunkOfLive + `
-		WHERE chunk_words MATCH $8 LIMIT $9`,
-		`scope : "` + scope + `" AND words : ("` + strings.Join(query, `" OR "`) + `")`
+	store := strings.ToUpper(hex.EncodeToString([]byte(s.tenant + "\x1f" + scope.Store)))
+	// CROSS JOIN makes SQLite read the tables in this order.
+	return columns + `chunk_words CROSS JOIN chunk c ON c.n = chunk_words.rowid WHERE ` + fmt.Sprintf(`chunk_words MATCH $%d AND `, next) + condition,
+		append(args, `scope : "`+store+`" AND words : ("`+strings.Join(query, `" OR "`)+`")`)
 }

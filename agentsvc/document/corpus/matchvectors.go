@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -30,21 +31,29 @@ func (s *Search) MatchVectors(ctx context.Context, scope Scope, model string, ve
 	}
 	defer exactScans.Release()
 	best := newTopMatches(limit)
-	var raw []byte
+	var b db.Batch
+	in := s.addScopeQuery(&b, scope)
+	condition, args, next := s.chunksSQL(scope)
+	var id, raw db.RowBytes
+	var revision int64
 	var m Match
-	err := s.read(ctx, "compare vectors", func(r db.Row) error {
-		if err := r.Scan(&m.Chunk, &m.Document, &m.Ordinal, &raw); err != nil {
+	b.Query(func(r db.Row) error {
+		if err := r.Scan(&id, &revision, &m.Ordinal, &raw); err != nil {
 			return err
 		}
-		if len(raw) == 4*len(query) {
-			m.Score = dotProduct(raw, query)
-			best.add(m)
+		document := in.find(id, revision)
+		if document < 0 || len(raw) != 4*len(query) {
+			return nil
 		}
+		m.Document, m.Score = in.all[document].id, dotProduct(raw, query)
+		best.add(m)
 		return nil
-	}, `SELECT v.id, v.document, v.ordinal, v.vector FROM `+s.scopeSQL()+`
-			JOIN chunk_vector v ON v.tenant = l.tenant AND v.store = l.store AND v.document = l.document AND v.generation = l.generation AND v.revision = l.revision
-		WHERE v.model = $8 AND octet_length(v.vector) = $9`, append(s.scopeArgs(scope), model, 4*len(query))...)
-	return best.sorted(), err
+	}, `SELECT c.document, c.revision, c.ordinal, c.vector FROM chunk_vector c WHERE `+condition+fmt.Sprintf(` AND c.model = $%d AND octet_length(c.vector) = $%d`, next, next+1),
+		append(args, model, 4*len(query))...)
+	if err := s.h.Do(ctx, &b); err != nil {
+		return nil, fmt.Errorf("compare vectors: %w", err)
+	}
+	return s.withIDs(best.sorted(), scope, in), nil
 }
 
 // topMatches keeps the best matches of any number, in memory for limit of them.

@@ -135,11 +135,11 @@ func ApplyConfiguration(ctx context.Context, rows *corpus.Store, specs []corpus.
 		if configured[s.Name] {
 			continue
 		}
-		if _, err := rows.Index.DropStore(ctx, s.Name, 1); err != nil {
-			errs = append(errs, err)
-			continue
+		isGone, err := rows.Index.DropStore(ctx, s.Name, 1)
+		if err == nil && !isGone { // else there is nothing left for a pass, and none
+			err = rows.Index.RequestPass(ctx, s.Name)
 		}
-		errs = append(errs, rows.Index.RequestPass(ctx, s.Name))
+		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil || !isWaiting {
 		return err

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/document"
 	"stoa/agentsvc/document/corpus"
 	"stoa/agentsvc/document/indexing"
@@ -46,6 +47,8 @@ type fixture struct {
 	d       *db.DB
 	vectors *recordedVectors
 	bus     *signal.Bus
+	// vectorMemory is the pool of the vectors of documents, nil = no bound.
+	vectorMemory *capacity.Pool
 
 	mu       sync.Mutex
 	stores   map[db.ID]map[string]*indexing.Store
@@ -149,8 +152,12 @@ func (f *fixture) openApp(_ context.Context, app db.ID) (*indexing.App, error) {
 	if err := f.inactive[app]; err != nil {
 		return nil, err
 	}
+	var memory *capacity.MemoryReservation
+	if f.vectorMemory != nil {
+		memory = f.vectorMemory.NewReservation(app, 1)
+	}
 	return &indexing.App{
-		Name: string(app), Stores: f.stores[app], Rows: f.rows(app), Release: func() {},
+		Name: string(app), Stores: f.stores[app], Rows: f.rows(app), VectorMemory: memory, Release: func() {},
 		OpenVectorStore: func(name string) (vectorstore.Store, func() error, bool) {
 			return f.vectors, func() error { return nil }, name == "index"
 		},

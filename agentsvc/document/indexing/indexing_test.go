@@ -17,6 +17,7 @@ import (
 	diff "github.com/google/go-cmp/cmp"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/document"
 	"stoa/agentsvc/document/corpus"
 	"stoa/agentsvc/document/indexing"
@@ -409,6 +410,64 @@ func TestDroppedStore(t *testing.T) {
 			f.Errorf("%d vectors are left", len(ids))
 		}
 	})
+}
+
+// TestDroppedEmptyStore removes a store without documents, which leaves nothing for a pass to do.
+func TestDroppedEmptyStore(t *testing.T) {
+	forEachEngine(t, func(f *fixture) {
+		f.setStore(acme, newStore(1))
+		if err := indexing.ApplyConfiguration(f.Context(), f.rows(acme), nil); err != nil {
+			f.Error(err)
+		}
+		if n := f.count(`SELECT (SELECT COUNT(*) FROM document_store) + (SELECT COUNT(*) FROM index_pass)`); n > 0 {
+			f.Errorf("%d rows are left", n)
+		}
+	})
+}
+
+// TestVectorMemory indexes documents whose vectors take memory: it is reserved while they are made, and returned when the document is
+// committed. One that needs more than an app may have fails with that reason, and the next is indexed.
+func TestVectorMemory(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, dbtest.NewSQLite(t))
+	var reserved, most atomic.Int64
+	f.vectorMemory = capacity.NewPool(8<<20, func(n int64) {
+		reserved.Store(n)
+		most.Store(max(most.Load(), n))
+	})
+	const dimension, copies = 4096, 2
+	e := &scriptedEmbedder{model: "m", hook: func(texts []string) ([][]float32, error) {
+		vectors := make([][]float32, len(texts))
+		for i := range vectors {
+			vectors[i] = make([]float32, dimension)
+			vectors[i][0] = 1
+		}
+		return vectors, nil
+	}}
+	f.setStore(acme, f.withVectors(newStore(1), e, false))
+	f.setStore(globex, f.withVectors(newStore(1), e, false))
+	paragraphs := func(n int) string {
+		texts := make([]string, n)
+		for i := range texts {
+			texts[i] = fmt.Sprint("text ", i)
+		}
+		return strings.Join(texts, "\n\n")
+	}
+	f.put(acme, "a", paragraphs(20))
+	f.startIndexer()
+	f.waitIndexed(acme, 1)
+	if want := int64(20 * 4 * dimension * copies); most.Load() != want || reserved.Load() != 0 {
+		t.Errorf("%d bytes were reserved at most, want %d; %d are left", most.Load(), want, reserved.Load())
+	}
+	f.put(acme, "b", paragraphs(150)) // each batch of it fits, all together do not
+	f.waitFor("the document has failed", func() bool { return f.status(acme).Failed == 1 })
+	f.put(acme, "c", paragraphs(10))
+	f.put(globex, "d", paragraphs(10))
+	f.waitIndexed(acme, 2)
+	f.waitIndexed(globex, 1)
+	if reserved.Load() != 0 {
+		t.Errorf("%d bytes are left", reserved.Load())
+	}
 }
 
 // TestOutdatedRuntime has a process that still has the revision before: it neither indexes by it nor deletes the new store.

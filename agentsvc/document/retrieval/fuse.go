@@ -111,30 +111,50 @@ func scoreOf(part *float64) float64 {
 	return *part
 }
 
-// loadChunks loads the texts of the best candidates. Those that the rows no longer have for the reader are left out.
-func (x *search) loadChunks(ctx context.Context, fused []candidate) ([]candidate, error) {
+// loadPassages returns the passages of the best of the candidates that fuse has returned. It loads texts in two steps, since most
+// searches need little more of them than they return; a model that puts them in order gets all.
+func (x *search) loadPassages(ctx context.Context, fused []candidate) ([]document.Passage, error) {
 	fused = fused[:min(len(fused), 2*x.candidates())]
-	if len(fused) == 0 {
-		return nil, nil
+	first := x.query.Limit + x.query.Limit/2 + 1
+	if x.options.Rerank != nil {
+		first = len(fused)
 	}
-	ids := make([]string, len(fused))
-	for i, c := range fused {
+	kept := newCollapser()
+	for {
+		part := fused[:min(len(fused), first)]
+		fused, first = fused[len(part):], len(fused)
+		if err := x.runPart(ctx, PartLoad, func(ctx context.Context) error { return x.loadChunks(ctx, part, kept) }); err != nil {
+			return nil, err
+		}
+		passages, isComplete := x.joinChunks(x.rerank(ctx, kept.kept), x.query.Limit)
+		if isComplete || len(fused) == 0 {
+			return passages, ctx.Err()
+		}
+	}
+}
+
+// loadChunks loads the texts of candidates and adds them to kept. Those that the rows no longer have for the reader are left out.
+func (x *search) loadChunks(ctx context.Context, part []candidate, kept *collapser) error {
+	if len(part) == 0 {
+		return nil
+	}
+	ids := make([]string, len(part))
+	for i, c := range part {
 		ids[i] = c.ID
 	}
 	found, err := x.options.Corpus.LoadPassages(ctx, x.scope, ids)
 	if err != nil {
-		return nil, &corpusError{err}
+		return &corpusError{err}
 	}
 	byID := make(map[string]corpus.FoundChunk, len(found))
 	for _, c := range found {
 		byID[c.ID] = c
 	}
-	loaded := fused[:0]
-	for _, c := range fused {
+	for _, c := range part {
 		if chunk, ok := byID[c.ID]; ok {
 			c.FoundChunk = chunk
-			loaded = append(loaded, c)
+			kept.add(c)
 		}
 	}
-	return loaded, nil
+	return nil
 }

@@ -98,7 +98,11 @@ func TestCollapse(t *testing.T) {
 		{"no words", []candidate{newTestChunk("a", 0, 0, "---", 1), newTestChunk("b", 0, 0, "***", .9)}, []string{"a/0"}},
 	} {
 		var got []string
-		for _, x := range collapseDuplicates(c.in) {
+		collapsed := newCollapser()
+		for _, one := range c.in {
+			collapsed.add(one)
+		}
+		for _, x := range collapsed.kept {
 			got = append(got, x.ID)
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
@@ -134,7 +138,8 @@ func TestJoin(t *testing.T) {
 		{"of different documents", []candidate{newTestChunk("a", 0, 0, "one", 1), newTestChunk("b", 1, 3, "two", .9)}, 3, []string{"a/0 p1 one", "b/1 p2 two"}},
 	} {
 		got := []string{}
-		for _, p := range s.joinChunks(c.in, c.limit) {
+		passages, _ := s.joinChunks(c.in, c.limit)
+		for _, p := range passages {
 			got = append(got, fmt.Sprintf("%s p%d %s", p.ChunkID, p.Place.Page, p.Text))
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {

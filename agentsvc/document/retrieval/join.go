@@ -12,24 +12,25 @@ import (
 const maxPassageBytes = 8 << 10
 
 // joinChunks returns up to limit passages of the best chunks. A chunk that is adjacent to a better one of its document
-// becomes a part of that one's passage, so that a text is neither interrupted nor repeated.
-func (s *Searcher) joinChunks(ranked []candidate, limit int) []document.Passage {
+// becomes a part of that one's passage, so that a text is neither interrupted nor repeated. isComplete means that further chunks would
+// change nothing.
+func (s *Searcher) joinChunks(ranked []candidate, limit int) (passages []document.Passage, isComplete bool) {
 	var groups [][]candidate // each ordered by position, the groups by their best chunk
 	for _, c := range ranked {
 		if joined := addToGroup(groups, c); joined != nil {
 			groups = joined
 			continue
 		}
-		if len(groups) == limit {
+		if isComplete = len(groups) == limit; isComplete {
 			break
 		}
 		groups = append(groups, []candidate{c})
 	}
-	passages := make([]document.Passage, len(groups))
+	passages = make([]document.Passage, len(groups))
 	for i, g := range groups {
 		passages[i] = s.newPassage(g)
 	}
-	return passages
+	return passages, isComplete
 }
 
 // addToGroup adds a chunk to the group that it is adjacent to, and joins two groups that it connects. It returns nil if

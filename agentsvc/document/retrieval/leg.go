@@ -37,7 +37,8 @@ type list struct {
 	isFull bool
 }
 
-// findChunks searches with all wordings and returns the chunks, best first.
+// findChunks searches with all wordings and returns the chunks, best first, without their texts. The legs run at the same time: words need
+// not wait for the embedder.
 func (x *search) findChunks(ctx context.Context) ([]candidate, error) {
 	texts, supposed := []string{x.query.Text}, []string(nil)
 	if x.options.MultiQuery != nil || x.options.HyDE != nil && x.mode != document.Text {
@@ -46,9 +47,20 @@ func (x *search) findChunks(ctx context.Context) ([]candidate, error) {
 			return nil // what failed is in the notes
 		})
 	}
-	var lists []list
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var byWords []list
+	var wordsErr error
+	var legs sync.WaitGroup
+	defer legs.Wait() // after cancel has ended what is left
+	defer cancel()
+	if x.mode == document.Hybrid {
+		legs.Go(func() { byWords, wordsErr = x.searchTexts(ctx, texts) })
+	}
+	var byVectors []list
 	if x.mode != document.Text {
-		found, err := x.searchVectors(ctx, texts, supposed)
+		var err error
+		byVectors, err = x.searchVectors(ctx, texts, supposed)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -58,25 +70,31 @@ func (x *search) findChunks(ctx context.Context) ([]candidate, error) {
 		if err != nil {
 			x.options.Log.WarnContext(ctx, "a document store is searched by words only", "store", x.options.Store, "error", err)
 			x.notes.add(describeVectorFailure(err))
+			if x.mode == document.Vector {
+				byWords, wordsErr = x.searchTexts(ctx, texts)
+			}
 			x.mode = document.Text
 		}
-		lists = append(lists, found...)
+	} else {
+		byWords, wordsErr = x.searchTexts(ctx, texts)
 	}
-	if x.mode != document.Vector {
-		for _, text := range texts {
-			found, err := x.searchText(ctx, text)
-			if err != nil {
-				return nil, err
-			}
-			lists = append(lists, found)
+	legs.Wait()
+	if wordsErr != nil {
+		return nil, wordsErr
+	}
+	return fuse(append(byVectors, byWords...), x.options.VectorWeight, x.options.Threshold), nil
+}
+
+// searchTexts searches by the words of each text. It may run while vectors are searched.
+func (x *search) searchTexts(ctx context.Context, texts []string) (lists []list, err error) {
+	for _, text := range texts {
+		found, err := x.searchText(ctx, text)
+		if err != nil {
+			return nil, err
 		}
+		lists = append(lists, found)
 	}
-	var loaded []candidate
-	err := x.runPart(ctx, PartLoad, func(ctx context.Context) (err error) {
-		loaded, err = x.loadChunks(ctx, fuse(lists, x.options.VectorWeight, x.options.Threshold))
-		return err
-	})
-	return loaded, err
+	return lists, nil
 }
 
 // searchText is the leg that searches by words.

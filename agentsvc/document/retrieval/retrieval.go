@@ -133,15 +133,15 @@ func (s *Searcher) Search(ctx context.Context, scope agentsvc.RunScope, q docume
 		x.notes.add("the query has no words to search for")
 		return x.newResult(nil), nil
 	}
-	ranked, err := x.findChunks(ctx)
+	fused, err := x.findChunks(ctx)
 	if err != nil {
 		return document.Result{}, err
 	}
-	ranked = x.rerank(ctx, collapseDuplicates(ranked))
-	if err := ctx.Err(); err != nil {
+	passages, err := x.loadPassages(ctx, fused)
+	if err != nil {
 		return document.Result{}, err
 	}
-	return x.newResult(s.joinChunks(ranked, q.Limit)), nil
+	return x.newResult(passages), nil
 }
 
 // search is the state of one search. It is used by one goroutine, except where a method says otherwise.

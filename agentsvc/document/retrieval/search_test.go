@@ -3,6 +3,7 @@ package retrieval_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -293,5 +294,56 @@ func TestUsageIsWrittenBeforeTheAnswer(t *testing.T) {
 			t.Errorf("%s: written %v, %v", name, written.Load(), err)
 		}
 		cancel()
+	}
+}
+
+// TestManyDuplicates checks that passages after many near-duplicates are found, whose texts are not among the first that are loaded.
+func TestManyDuplicates(t *testing.T) {
+	t.Parallel()
+	var docs []testDocument
+	for i := range 20 {
+		docs = append(docs, testDocument{ID: fmt.Sprintf("copy-%02d", i), Chunks: []string{"The warranty lasts two years from the day of purchase."}})
+	}
+	docs = append(docs, testDocument{ID: "other", Chunks: []string{"Batteries, cables, bags and all that wears out are excluded from every kind of the warranty after six months."}})
+	s := newTestStore(t, dbtest.NewSQLite(t), nil, nil, docs...)
+	found := search(t, s.options(), document.Query{Text: "warranty", Limit: 2})
+	// The ids of the copies' chunks are random, and with them which copy is the first.
+	if got := documentsOf(found.Passages); len(got) != 2 || !strings.HasPrefix(got[0], "copy-") || got[1] != "other" {
+		t.Errorf("found %v", got)
+	}
+}
+
+// waitingEmbedder answers for queries when the words were compared.
+type waitingEmbedder struct {
+	embedder.Embedder
+	compared <-chan struct{}
+}
+
+func (e waitingEmbedder) Embed(ctx context.Context, payer agentsvc.Payer, purpose embedder.Purpose, texts []string) ([][]float32, error) {
+	if purpose == embedder.Query {
+		select {
+		case <-e.compared:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return e.Embedder.Embed(ctx, payer, purpose, texts)
+}
+
+// TestLegsAtTheSameTime checks that words are compared while the embedder has not answered.
+func TestLegsAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	s := newTestStore(t, dbtest.NewSQLite(t), newHashing(), nil, handbook()...)
+	compared := make(chan struct{})
+	o := s.options()
+	o.Embedder = waitingEmbedder{o.Embedder, compared}
+	o.Hooks.OnPart = func(p retrieval.Part, _ time.Duration) {
+		if p == retrieval.PartWords {
+			close(compared)
+		}
+	}
+	found := search(t, o, document.Query{Text: "How long is the warranty?", Limit: 1})
+	if got := documentsOf(found.Passages); !cmp.Equal(got, []string{"warranty.md"}) || found.Degraded != "" {
+		t.Errorf("found %v, %q", got, found.Degraded)
 	}
 }

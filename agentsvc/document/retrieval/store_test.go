@@ -40,7 +40,7 @@ type testStore struct {
 }
 
 // newTestStore indexes documents in a store named manual. Embedder and external store may be nil.
-func newTestStore(t *testing.T, d *db.DB, e embedder.Embedder, external vectorstore.Store, docs ...testDocument) *testStore {
+func newTestStore(t testing.TB, d *db.DB, e embedder.Embedder, external vectorstore.Store, docs ...testDocument) *testStore {
 	t.Helper()
 	s := &testStore{corpus.New(d, "acme", corpus.Limits{}), corpustest.Indexer{
 		DB: d, Tenant: "acme", Embedder: e, External: external, Collection: collection,

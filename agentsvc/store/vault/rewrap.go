@@ -29,7 +29,11 @@ func RewrapKeys(ctx context.Context, d *db.DB, keys *keyring.Keyring) error {
 // sealedRow is a sealed value and its tenant.
 type sealedRow struct{ tenant, value string }
 
-// rewrapTable rewraps the values of one table under one former master key and joins the errors of the rows.
+// maxErrors bounds how many rows the error of rewrapTable names.
+const maxErrors = 10
+
+// rewrapTable rewraps the values of one table under one former master key and joins the errors of the rows, in the same
+// order each time.
 func rewrapTable(ctx context.Context, h *db.Handle, keys *keyring.Keyring, table, former string) error {
 	var rows []sealedRow
 	var b db.Batch
@@ -38,17 +42,20 @@ func rewrapTable(ctx context.Context, h *db.Handle, keys *keyring.Keyring, table
 		err := r.Scan(&x.tenant, &x.value)
 		rows = append(rows, x)
 		return err
-	}, `SELECT tenant, value FROM `+table+` WHERE master_key = $1`, former)
+	}, `SELECT tenant, value FROM `+table+` WHERE master_key = $1 ORDER BY tenant, value`, former)
 	if err := h.Do(ctx, &b); err != nil {
 		return fmt.Errorf("look for a %s under a former master key: %w", table, err)
 	}
-	var failed error
+	var failed []error
 	for _, x := range rows {
 		if err := rewrapRow(ctx, h, keys, table, former, x); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("rewrap a %s of app %s: %w", table, x.tenant, err))
+			failed = append(failed, fmt.Errorf("rewrap a %s of app %s: %w", table, x.tenant, err))
 		}
 	}
-	return failed
+	if more := len(failed) - maxErrors; more > 0 {
+		failed = append(failed[:maxErrors], fmt.Errorf("the same for %d more", more))
+	}
+	return errors.Join(failed...)
 }
 
 // rewrapRow rewraps one value. The UPDATE requires the old value, so a value that was replaced meanwhile is kept.

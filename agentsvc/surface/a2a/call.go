@@ -33,6 +33,8 @@ type call struct {
 	unanswered bool
 	// needsMessage says that a missing message is an invalid request, see rpcMethod.
 	needsMessage bool
+	// idOptional says that a message may have no messageId, see ToDomainMessage.
+	idOptional bool
 }
 
 // ctx returns the context of the request; it ends when the client disconnects.
@@ -86,7 +88,7 @@ func (c *call) resolveAgent() error {
 // validation errors.
 func (c *call) admitMessage() (task.Submission, error) {
 	m, wrong := c.Message.toProtocol(c.codec)
-	converted, err := ToDomainMessage(m)
+	converted, err := ToDomainMessage(m, !c.idOptional)
 	if wrong == nil {
 		wrong = err
 	}

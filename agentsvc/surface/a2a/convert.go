@@ -153,9 +153,13 @@ func collectParts(ev spec.Event) (all []spec.ContentParts) {
 }
 
 // ToDomainMessage returns a client's message as the domain's type. An [agentsvc.CodeInvalid] names the field that
-// is wrong; the message is then returned as far as it was converted. Only users may send messages; role and
-// messageId are required by the protocol.
-func ToDomainMessage(m *spec.Message) (agentsvc.Message, error) {
+// is wrong; the message is then returned as far as it was converted. Only users may send messages; role is required, and
+// with idRequired messageId as well.
+//
+// A2A requires it, so the endpoints of A2A do. The root endpoints and the service a2a.v1 over gRPC are surfaces of Stoa's
+// own specification, whose messages have role and parts; there and on the other surfaces a message without an id gets
+// one.
+func ToDomainMessage(m *spec.Message, idRequired bool) (agentsvc.Message, error) {
 	if m == nil {
 		return agentsvc.Message{}, agentsvc.NewInvalidError("message", "is missing")
 	}
@@ -171,7 +175,7 @@ func ToDomainMessage(m *spec.Message) (agentsvc.Message, error) {
 	default:
 		return converted, agentsvc.NewInvalidError("message.role", "unknown role %.40q: ROLE_USER, or user in version 0.3", string(m.Role))
 	}
-	if m.ID == "" {
+	if m.ID == "" && idRequired {
 		return converted, agentsvc.NewInvalidError("message.messageId", "is missing")
 	}
 	names := decode.MessageFields{Message: "messageId", Context: "contextId", Task: "taskId"}

@@ -22,6 +22,7 @@ type rpcMethod struct {
 	sends        bool // it sends a message
 	// refusesCallWithoutMessage makes a missing message an invalid request (-32600), not invalid params (-32602).
 	refusesCallWithoutMessage bool
+	idOptional                bool // a message may have no messageId
 }
 
 // sendMethod is not marked idempotent: the task service itself deduplicates messages by Idempotency-Key.
@@ -85,7 +86,7 @@ func newEndpoint(o Options, isRoot, streams bool) surface.Handler {
 			if streams && m.waitsForTask {
 				m = rpcMethod{stream: handleStream, sends: true}
 			}
-			m.refusesCallWithoutMessage = isRoot && hasPlainErrors(name)
+			m.refusesCallWithoutMessage, m.idOptional = isRoot && hasPlainErrors(name), isRoot
 			return m.bindVersion(d.as, o), nil
 		}
 		return nil, nil
@@ -105,7 +106,7 @@ func (m rpcMethod) bindVersion(codec *versionCodec, o Options) jsonrpc.Method {
 			// Called before anything can fail, since it decides whether an error is written as JSON or as an event.
 			rpc.AcceptEventStream()
 		}
-		c := &call{codec: codec, r: r, request: surface.RequestOf(r), options: o, unanswered: rpc.IsNotification(), needsMessage: m.sends && m.refusesCallWithoutMessage}
+		c := &call{codec: codec, r: r, request: surface.RequestOf(r), options: o, unanswered: rpc.IsNotification(), needsMessage: m.sends && m.refusesCallWithoutMessage, idOptional: m.idOptional}
 		if len(rpc.Params) > 0 {
 			if err := decodeParams(rpc, codec, &c.params); err != nil {
 				return cmp.Or(m.authorize(c), err)

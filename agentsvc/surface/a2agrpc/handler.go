@@ -64,7 +64,7 @@ func (c *call) admitMessage(ctx context.Context, req *spec.SendMessageRequest) (
 	if err != nil {
 		return task.Submission{}, err
 	}
-	converted, wrong := a2a.ToDomainMessage(c.unwrapData(req.Message))
+	converted, wrong := a2a.ToDomainMessage(c.unwrapData(req.Message), c.version == version10)
 	wrong = cmp.Or(c.invalid, wrong)
 	var receiver *receiver.Receiver
 	if wrong == nil && req.Config != nil && req.Config.PushConfig != nil {

@@ -38,10 +38,12 @@ func (h appHandler) createApp(ctx context.Context, o *mutation.Request) (mutatio
 	}, o.DryRun)
 	// A dry run has created nothing that an id or an ETag could identify, so it answers 200.
 	if o.DryRun {
+		surface.SetLoggedApp(o.HTTP, app.Name)
 		body := newAppBody(app)
 		body.ID, body.ETag = "", ""
 		return mutation.Result{Status: http.StatusOK, Body: body}, err
 	}
+	surface.SetLoggedApp(o.HTTP, app.Name)
 	out := newAppResult(app)
 	out.Status, out.CreatedID = http.StatusCreated, app.Name
 	return out, err

@@ -15,6 +15,7 @@ import (
 	chromem "github.com/philippgille/chromem-go"
 
 	"stoa/agentsvc/capacity"
+	"stoa/agentsvc/processor"
 	"stoa/agentsvc/vectorstore"
 )
 
@@ -26,6 +27,8 @@ type Options struct {
 	Compress bool
 	// Prefix begins the names of collections; it has no slash. Stores with different prefixes do not see each other's.
 	Prefix string
+	// App shares the turns of searches with the other apps of the process.
+	App string
 	// Memory is what the memory of all vectors is reserved from until Close; nil = no bound. It belongs to this store alone.
 	Memory *capacity.MemoryReservation
 }
@@ -232,8 +235,16 @@ func (s *Store) FindMissing(ctx context.Context, collection string, ids []string
 	}), nil
 }
 
-// Search implements [vectorstore.Store]. The library requires a limit no larger than the collection.
+// searches lets one search at a time run in this process, the apps in turn: the library compares on all processors, so that more at once
+// would not be faster, and one app's many searches would delay those of others.
+var searches = processor.NewPermits(1)
+
+// Search implements [vectorstore.Store], in the app's turn. The library requires a limit no larger than the collection.
 func (s *Store) Search(ctx context.Context, collection string, q vectorstore.Query) ([]vectorstore.Match, error) {
+	if err := searches.Acquire(ctx, s.options.App); err != nil {
+		return nil, err
+	}
+	defer searches.Release()
 	unlock, err := s.lockForRead()
 	if err != nil {
 		return nil, err

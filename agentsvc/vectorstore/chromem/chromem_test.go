@@ -1,12 +1,17 @@
 package chromem_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
 
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/vectorstore"
@@ -161,4 +166,50 @@ func TestUnusableFolder(t *testing.T) {
 	if _, err := s.Search(t.Context(), "c", vectorstore.Query{Vector: []float32{1}, Limit: 1}); err == nil {
 		t.Error("a search in no folder finds nothing instead of failing")
 	}
+}
+
+// TestTurns has many searches of one app wait: the search of another app comes second, and a caller who leaves takes no turn.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stores := map[string]*chromem.Store{}
+		for _, app := range []string{"acme", "globex"} {
+			stores[app] = chromem.New(chromem.Options{App: app})
+			if err := stores[app].UpsertDocuments(t.Context(), "c", []vectorstore.Document{{ID: app, Vector: []float32{1, 0}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := chromem.Searches.Acquire(t.Context(), "a third app"); err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		var order []string
+		search := func(ctx context.Context, app string) {
+			found, err := stores[app].Search(ctx, "c", vectorstore.Query{Vector: []float32{1, 0}, Limit: 1})
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				order = append(order, err.Error())
+			case len(found) != 1 || found[0].ID != app:
+				t.Errorf("%s found %v", app, found)
+			default:
+				order = append(order, app)
+			}
+		}
+		for range 3 {
+			go search(t.Context(), "acme")
+		}
+		left, leave := context.WithCancel(t.Context())
+		go search(left, "acme")
+		synctest.Wait()
+		go search(t.Context(), "globex")
+		synctest.Wait()
+		leave()
+		synctest.Wait()
+		chromem.Searches.Release()
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"context canceled", "acme", "globex", "acme", "acme"}, order); diff != "" {
+			t.Error(diff)
+		}
+	})
 }

@@ -1,7 +1,9 @@
 package faults_test
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"fmt"
 	"net"
 	"net/http"
@@ -28,6 +30,7 @@ type cluster struct {
 	*testing.T
 	nodes       []*node
 	database    string           // its address without the proxy
+	adminURL    string           // where querySQL connects; "" = database
 	redisServer *externalService // nil = no Redis
 	model       *modelServer
 	tools       *recorder
@@ -41,6 +44,7 @@ type clusterOptions struct {
 	sqlite   bool
 	redis    bool
 	database string // address; "" = a new database on the tests' server
+	adminURL string // where the test reads rows; "" = database
 	args     []string
 	env      func(n int) []string // environment of process n
 	hosts    []string             // addresses of loopback of the processes, which then have one port; nil = 127.0.0.1
@@ -65,7 +69,7 @@ type node struct {
 // startCluster starts a cluster with an app acme.
 func startCluster(t *testing.T, s clusterOptions) *cluster {
 	t.Helper()
-	c := &cluster{T: t, database: s.database, tools: newRecorder(t)}
+	c := &cluster{T: t, database: s.database, adminURL: s.adminURL, tools: newRecorder(t)}
 	c.model = newModelServer(t, c.tools)
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 100
@@ -315,16 +319,43 @@ func (c *cluster) requireNoError(err error) {
 	}
 }
 
-// querySQL reads rows of the database, for what the API does not show.
+// querySQL reads rows of the database, for what the API does not show. A SQLite file may be in use.
 func (c *cluster) querySQL(query string, args ...any) (rows [][]any) {
 	c.Helper()
-	conn, err := pgx.Connect(c.Context(), c.database)
+	if file, ok := strings.CutPrefix(c.database, "sqlite://"); ok {
+		return c.queryFile(file, query, args...)
+	}
+	conn, err := pgx.Connect(c.Context(), cmp.Or(c.adminURL, c.database))
 	c.requireNoError(err)
 	defer conn.Close(context.Background())
 	got, err := conn.Query(c.Context(), query, args...)
 	c.requireNoError(err)
 	rows, err = pgx.CollectRows(got, func(r pgx.CollectableRow) ([]any, error) { return r.Values() })
 	c.requireNoError(err)
+	return rows
+}
+
+// queryFile is querySQL on SQLite.
+func (c *cluster) queryFile(file, query string, args ...any) (rows [][]any) {
+	c.Helper()
+	s, err := sql.Open("sqlite", "file:"+file+"?mode=ro&_pragma=busy_timeout(5000)")
+	c.requireNoError(err)
+	defer func() { _ = s.Close() }()
+	got, err := s.QueryContext(c.Context(), query, args...)
+	c.requireNoError(err)
+	defer func() { _ = got.Close() }()
+	names, err := got.Columns()
+	c.requireNoError(err)
+	for got.Next() {
+		row := make([]any, len(names))
+		targets := make([]any, len(names))
+		for i := range row {
+			targets[i] = &row[i]
+		}
+		c.requireNoError(got.Scan(targets...))
+		rows = append(rows, row)
+	}
+	c.requireNoError(got.Err())
 	return rows
 }
 

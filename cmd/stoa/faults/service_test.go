@@ -27,13 +27,14 @@ type postgresServer struct {
 	bin        string
 	dir        string
 	port       int
+	settings   string              // further arguments of the server
 	credential *syscall.Credential // PostgreSQL refuses to run as root
 }
 
-// newPostgres starts a server, which ends with the test.
-func newPostgres(t testing.TB) *postgresServer {
+// newPostgres starts a server, which ends with the test. settings are further arguments of it.
+func newPostgres(t testing.TB, settings ...string) *postgresServer {
 	t.Helper()
-	p := &postgresServer{t: t, bin: findPostgresBin(t), port: freePort(t)}
+	p := &postgresServer{t: t, bin: findPostgresBin(t), port: freePort(t), settings: strings.Join(settings, " ")}
 	p.dir = p.makeDir()
 	p.runProgram("initdb", "-A", "trust", "-U", "postgres", "--no-sync", "--locale=C", "-E", "UTF8", "-D", p.dataDir())
 	p.startServer()
@@ -72,19 +73,28 @@ func (p *postgresServer) hostPort() string { return net.JoinHostPort("127.0.0.1"
 
 func (p *postgresServer) runProgram(program string, args ...string) {
 	p.t.Helper()
+	if out, err := p.tryProgram(program, args...); err != nil {
+		p.t.Fatalf("%s: %v\n%s", program, err, out)
+	}
+}
+
+// tryProgram runs one of PostgreSQL's programs as the server's user and returns what it wrote.
+func (p *postgresServer) tryProgram(program string, args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(p.bin, program), args...)
 	cmd.Dir = p.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.credential}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		p.t.Fatalf("%s: %v\n%s", program, err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // startServer starts the server and returns when it accepts connections.
 func (p *postgresServer) startServer() {
 	p.t.Helper()
-	settings := fmt.Sprintf("-p %d -c listen_addresses=127.0.0.1 -c unix_socket_directories=%s -c max_connections=200 -c fsync=off", p.port, p.dir)
-	p.runProgram("pg_ctl", "-w", "-t", "30", "-D", p.dataDir(), "-l", filepath.Join(p.dir, "log"), "-o", settings, "start")
+	settings := fmt.Sprintf("-p %d -c listen_addresses=127.0.0.1 -c unix_socket_directories=%s -c max_connections=200 -c fsync=off %s", p.port, p.dir, p.settings)
+	if out, err := p.tryProgram("pg_ctl", "-w", "-t", "30", "-D", p.dataDir(), "-l", filepath.Join(p.dir, "log"), "-o", settings, "start"); err != nil {
+		log, _ := os.ReadFile(filepath.Join(p.dir, "log"))
+		p.t.Fatalf("pg_ctl: %v\n%s\n%s", err, out, lastBytes(string(log), 2000))
+	}
 }
 
 // stopServer stops the server: mode fast ends its sessions and shuts down, immediate crashes.
@@ -117,16 +127,26 @@ func (p *postgresServer) signalProcesses(s syscall.Signal) {
 // createDatabase creates a database and returns its URL.
 func (p *postgresServer) createDatabase(name string) string {
 	p.t.Helper()
-	address := fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable", p.hostPort())
-	conn, err := pgx.Connect(p.t.Context(), address)
+	p.execSQL("postgres", "CREATE DATABASE "+name)
+	return p.databaseURL("postgres", name)
+}
+
+// databaseURL returns the URL of a database for a login.
+func (p *postgresServer) databaseURL(login, name string) string {
+	return fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", login, p.hostPort(), name)
+}
+
+// execSQL executes statements in a database as the superuser.
+func (p *postgresServer) execSQL(name, statements string) {
+	p.t.Helper()
+	conn, err := pgx.Connect(p.t.Context(), p.databaseURL("postgres", name))
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
-	if _, err := conn.Exec(p.t.Context(), "CREATE DATABASE "+name); err != nil {
+	if _, err := conn.PgConn().Exec(p.t.Context(), statements).ReadAll(); err != nil {
 		p.t.Fatal(err)
 	}
-	return fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", p.hostPort(), name)
 }
 
 func findPostgresBin(t testing.TB) string {

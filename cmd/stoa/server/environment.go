@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"os"
 	"regexp"
@@ -132,19 +133,30 @@ func listVariables() []string {
 	return all
 }
 
-// WarnUnknownVariables logs the names of the variables that begin with STOA_ and that neither Stoa nor the operator's
-// file reads: a name with a mistake would otherwise be ignored silently.
+// UnknownVariables yields the names of the variables that begin with STOA_ and that neither Stoa nor the operator's file
+// reads, in order, each with the known name that is nearest to it, "" if none is.
+func (a *DefaultApp) UnknownVariables() iter.Seq2[string, string] {
+	return func(yield func(name, suggestion string) bool) {
+		known := listVariables()
+		for _, pair := range slices.Sorted(slices.Values(os.Environ())) {
+			name, value, _ := strings.Cut(pair, "=")
+			if !strings.HasPrefix(name, "STOA_") || value == "" || slices.Contains(known, name) || bytes.Contains(a.source, []byte(name)) {
+				continue
+			}
+			if !yield(name, document.SuggestWord(name, known)) {
+				return
+			}
+		}
+	}
+}
+
+// WarnUnknownVariables logs the unknown variables: a name with a mistake would otherwise be ignored silently.
 func (a *DefaultApp) WarnUnknownVariables(log *slog.Logger) {
-	known := listVariables()
-	for _, pair := range slices.Sorted(slices.Values(os.Environ())) {
-		name, value, _ := strings.Cut(pair, "=")
-		if !strings.HasPrefix(name, "STOA_") || value == "" || slices.Contains(known, name) || bytes.Contains(a.source, []byte(name)) {
-			continue
+	for name, suggestion := range a.UnknownVariables() {
+		attrs := []any{"variable", name}
+		if suggestion != "" {
+			attrs = append(attrs, "did_you_mean", suggestion)
 		}
-		var hint []any
-		if word := document.SuggestWord(name, known); word != "" {
-			hint = []any{"did_you_mean", word}
-		}
-		log.Warn("the environment variable is not known and has no effect", append([]any{"variable", name}, hint...)...)
+		log.Warn("the environment variable is not known and has no effect", attrs...)
 	}
 }

@@ -3,8 +3,10 @@ package server
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
+	"slices"
 
 	"github.com/kelseyhightower/envconfig"
 
@@ -35,10 +37,59 @@ const (
 // NewExporter returns the exporter of usage with a sink for each configured target. It returns an error for a setting
 // that cannot work, such as a missing folder or secret, instead of exporting nothing. onDelivery may be nil.
 func NewExporter(d runtime.Dependencies, onDelivery func(export string, err error)) (*export.Exporter, error) {
-	var s exportSettings
-	if err := envconfig.Process("stoa_export", &s); err != nil {
-		return nil, envError(err)
+	s, err := loadExportSettings()
+	if err != nil {
+		return nil, err
 	}
+	sinks, err := s.newSinks(d)
+	if err != nil {
+		return nil, err
+	}
+	return d.Billing.Exports.NewExporter(sinks, onDelivery), nil
+}
+
+// loadExportSettings returns the settings of exports from the environment.
+func loadExportSettings() (s exportSettings, err error) {
+	if err := envconfig.Process("stoa_export", &s); err != nil {
+		return s, envError(err)
+	}
+	return s, nil
+}
+
+// ExportTarget is where usage is exported to: a folder or an address.
+type ExportTarget struct {
+	Name        string
+	Folder, URL string // one is ""
+	// Private means that the address may be in a private network.
+	Private bool
+}
+
+// ListExportTargets returns the targets of the export of usage, by name. Its errors are those with which a server does not
+// start.
+func (Settings) ListExportTargets() ([]ExportTarget, error) {
+	s, err := loadExportSettings()
+	if err != nil {
+		return nil, err
+	}
+	// The sinks send nothing here; making them finds what is wrong.
+	sinks, err := s.newSinks(runtime.Dependencies{Host: runtime.Host{PublicEgress: egress.New(egress.Options{}), PrivateEgress: egress.New(egress.Options{PrivateNetwork: true})}})
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]ExportTarget{
+		"file": {Folder: s.Folder}, "webhook": {URL: s.Webhook, Private: s.PrivateNetwork}, "stripe": {URL: "https://api.stripe.com"},
+	}
+	var targets []ExportTarget
+	for _, name := range slices.Sorted(maps.Keys(sinks)) {
+		target := known[name]
+		target.Name = name
+		targets = append(targets, target)
+	}
+	return targets, nil
+}
+
+// newSinks returns the sink of each target. Of d it uses the clients of outgoing requests.
+func (s exportSettings) newSinks(d runtime.Dependencies) (map[string]export.Sink, error) {
 	secret, err := readSecret(WebhookSecretName)
 	if err != nil {
 		return nil, err
@@ -68,7 +119,7 @@ func NewExporter(d runtime.Dependencies, onDelivery func(export string, err erro
 			return nil, fmt.Errorf("STOA_EXPORT_STRIPE and %s: %w", StripeKeyName, err)
 		}
 	}
-	return d.Billing.Exports.NewExporter(sinks, onDelivery), nil
+	return sinks, nil
 }
 
 // newWebhookSink returns the sink of the webhook. Redirects are not followed: the signed usage must reach the

@@ -2,9 +2,15 @@ package server
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"stoa/tenancy/audit"
@@ -75,6 +81,63 @@ func OpenKeyring(ctx context.Context, d *db.DB, database string) (*keyring.Keyri
 		return nil, err
 	}
 	return s.openKeyring()
+}
+
+// ListMasterKeys returns the ids of the master keys that encrypt rows of a database, in order.
+func ListMasterKeys(ctx context.Context, s *sql.DB) ([]string, error) {
+	ids := []string{}
+	for _, column := range sealedColumns {
+		rows, err := s.QueryContext(ctx, "SELECT DISTINCT "+column.column+" FROM "+column.table) //nolint:gosec // the names are constants
+		if err != nil {
+			return nil, err
+		}
+		for rows.Next() {
+			var id string
+			if err := rows.Scan(&id); err != nil {
+				return nil, errors.Join(err, rows.Close())
+			}
+			ids = append(ids, id)
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+// CheckMasterKeys returns an error if the master keys that a server on the SQLite database at url would use lack one of
+// ids. Unlike [OpenKeyring] it generates nothing.
+func CheckMasterKeys(url string, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	s, path := processSecrets{masterKeySource: MasterKeyName}, SecretsFile(url)
+	var err error
+	if s.masterKeys, err = readSecret(MasterKeyName); err != nil {
+		return err
+	}
+	if s.masterKeys == "" {
+		text, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("read the secrets of this server: %w", err)
+		}
+		s.masterKeys, s.masterKeySource = findSecretValue(string(text), MasterKeyName), MasterKeyName+" in "+path
+	}
+	if s.masterKeys == "" {
+		return fmt.Errorf("rows are encrypted with the master key %s, and there is none: put the %s of the backup's time at %s first, or set %s to the key of that time",
+			strings.Join(ids, " and "), filepath.Base(path), path, MasterKeyName)
+	}
+	keys, err := s.openKeyring()
+	if err != nil {
+		return err
+	}
+	missing := slices.DeleteFunc(slices.Clone(ids), keys.HasKey)
+	if len(missing) > 0 {
+		return fmt.Errorf("rows are encrypted with the master key %s, which %s lacks: add the key of the backup's time behind the present one, with a comma between them",
+			strings.Join(missing, " and "), s.masterKeySource)
+	}
+	return nil
 }
 
 // keyWatchInterval is how often a process with former master keys looks whether they are still needed.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -63,6 +64,34 @@ func loadSecrets(ctx context.Context, d *db.DB, database string) (processSecrets
 		s.masterKeySource = MasterKeyName + " in " + path
 	}
 	return s, s.fillFromFile(path, func() error { return checkNothingSealed(ctx, d, path) })
+}
+
+// FindSecrets returns the admin secret and the master keys that a server with these settings would use, and where the keys
+// come from, for messages. It generates none: on SQLite admin is "" and keys nil where the first start would.
+func (s DatabaseSettings) FindSecrets() (admin string, keys *keyring.Keyring, source string, err error) {
+	found := processSecrets{masterKeySource: MasterKeyName}
+	var errs [2]error
+	found.adminSecret, errs[0] = readSecret(AdminSecretName)
+	found.masterKeys, errs[1] = readSecret(MasterKeyName)
+	if err := errors.Join(errs[:]...); err != nil {
+		return "", nil, found.masterKeySource, err
+	}
+	if strings.HasPrefix(s.URL, "sqlite://") && (found.adminSecret == "" || found.masterKeys == "") {
+		path := SecretsFile(s.URL)
+		raw, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", nil, path, fmt.Errorf("read the secrets of this server: %w", err)
+		}
+		found.adminSecret = cmp.Or(found.adminSecret, findSecretValue(string(raw), AdminSecretName))
+		if found.masterKeys == "" {
+			found.masterKeySource = MasterKeyName + " in " + path
+			found.masterKeys = findSecretValue(string(raw), MasterKeyName)
+		}
+	}
+	if found.masterKeys != "" {
+		keys, err = found.openKeyring()
+	}
+	return found.adminSecret, keys, found.masterKeySource, err
 }
 
 // checkNothingSealed returns an error if the SQLite database d has rows under a master key. Every server on it has

@@ -1,0 +1,4 @@
+package chromem
+
+// Searches are the turns of searches.
+var Searches = searches
