@@ -20,7 +20,7 @@ var previousPrograms struct {
 
 // previousBuild returns the program of the previous version and its name: that of STOA_FAULTS_OLD, else that of the newest
 // tag of a version below this commit, else that of the commit in testdata/previous. It is built once for each commit and
-// kept in the user's cache. A short form does not build it. The test is skipped, which is said loudly, if there is none.
+// kept in the user's cache. A short form does not build it. The test is skipped, which it prints, if there is none.
 func previousBuild(t testing.TB) (old *build, revision string) {
 	t.Helper()
 	p := &previousPrograms

@@ -2,7 +2,7 @@ package main
 
 // changedFiles are the files with what is changed in them.
 var changedFiles = []changedFile{
-	// The command line calls methods of commands by name. Written as constants the names tell the linker which.
+	// The command line calls methods of commands by name. As constants the names let the linker know which.
 	{
 		module: "github.com/alecthomas/kong", path: "callbacks.go",
 		changes: []change{

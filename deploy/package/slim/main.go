@@ -1,4 +1,4 @@
-// Program slim prepares a smaller build of Stoa, without a feature less. It copies a few modules to bin/slim, changes a few
+// Program slim prepares a smaller build of Stoa, without a feature less. It copies a few modules to bin/.slim, changes a few
 // lines of them, and prints the flags with which the go command builds from the copies:
 //
 //	go build $(go run ./deploy/package/slim) ./cmd/stoa
@@ -30,7 +30,7 @@ import (
 
 // outDir is the folder of the copies, relative to the root of the repository. Its name is in the binary, so that it must
 // be the same in every folder for a build to be reproducible.
-const outDir = "bin/slim"
+const outDir = "bin/.slim"
 
 // change replaces a piece of text, which a file has exactly once.
 type change struct{ old, replacement string }
@@ -63,7 +63,7 @@ func prepare(root string) (flags []string, err error) {
 		return nil, err
 	}
 	// Two builds at a time must not see half a copy: the folder is replaced as a whole.
-	work, err := os.MkdirTemp(filepath.Dir(out), "slim.")
+	work, err := os.MkdirTemp(filepath.Dir(out), ".slim.")
 	if err != nil {
 		return nil, err
 	}
