@@ -8,7 +8,15 @@
 //
 // A running process of the former version may use the database while a new one migrates it, so a change must keep the
 // former version working: add tables and columns with defaults, and remove only what no version reads any more. For the
-// same reason [Up] never goes back. A file's counterpart NUMBER_NAME.down.sql is for developers: it undoes the change and
+// same reason [Up] never goes back. A change that removes what an earlier version reads comes later, in a version of its
+// own, and declares which programs still work with the schema: those that know at least the migration in the view
+// stoa_oldest. An earlier one then refuses to start. For example, in a file that removes what programs before migration 7
+// read (SQLite needs DROP VIEW IF EXISTS and CREATE VIEW, and no GRANT):
+//
+//	CREATE OR REPLACE VIEW stoa_oldest AS SELECT 7 AS migration;
+//	GRANT SELECT ON stoa_oldest TO stoa_platform;
+//
+// A file's counterpart NUMBER_NAME.down.sql is for developers: it undoes the change and
 // deletes its data.
 //
 // [SessionMigrations] holds the separate schema of the databases that apps configure.
@@ -52,13 +60,34 @@ type Status struct {
 	Latest uint `json:"latest"`
 	// Dirty means that migration Current was interrupted; the next Up runs it again.
 	Dirty bool `json:"dirty"`
+	// Oldest is the migration that a program must know at least to work with the schema, 0 if any does. It is read if Current
+	// is above Latest.
+	Oldest uint `json:"oldest,omitempty"`
+	// Unreleased means that the schema was made by a version before the first migration of today.
+	Unreleased bool `json:"unreleased,omitempty"`
 }
 
-// IsCurrent reports whether this program needs no migration. A newer schema works with it too.
-func (s Status) IsCurrent() bool { return s.Current > s.Latest || s.Current == s.Latest && !s.Dirty }
+// IsCurrent reports whether this program needs no migration. A newer schema works with it too, unless Obstacle has a
+// reason.
+func (s Status) IsCurrent() bool {
+	return s.Obstacle() == "" && (s.Current > s.Latest || s.Current == s.Latest && !s.Dirty)
+}
+
+// Obstacle returns why this program cannot use the schema, which no migration changes, and what to do; "" if it can.
+func (s Status) Obstacle() string {
+	switch {
+	case s.Oldest > s.Latest:
+		return fmt.Sprintf("the schema is at %d, of a newer version of Stoa that has removed what this version needs: run a version that knows migration %d; this one knows %d",
+			s.Current, s.Oldest, s.Latest)
+	case s.Unreleased:
+		return fmt.Sprintf("the schema is at %d, of a version of Stoa before the first release, which this version cannot use: continue with that version, or use a new database",
+			s.Current)
+	}
+	return ""
+}
 
 // Up brings db, of the engine "postgres" or "sqlite", to the latest schema. A database with a newer schema is left as
-// it is. On PostgreSQL any number of processes may call Up at once; it closes db, and allows logins to act under Stoa's
+// it is, and is an error if this program cannot use it. On PostgreSQL any number of processes may call Up at once; it closes db, and allows logins to act under Stoa's
 // two roles. On SQLite the caller holds the lock on the file.
 func Up(ctx context.Context, engine string, db *sql.DB, logins ...string) error {
 	if engine == "postgres" {
@@ -67,6 +96,13 @@ func Up(ctx context.Context, engine string, db *sql.DB, logins ...string) error 
 			return err
 		}
 		defer unlock()
+	}
+	status, err := ReadStatus(ctx, engine, db)
+	if err != nil {
+		return explainError(err)
+	}
+	if obstacle := status.Obstacle(); obstacle != "" {
+		return errors.New(obstacle)
 	}
 	m, err := openMigrator(engine, db)
 	if err != nil {
@@ -174,10 +210,30 @@ func ReadStatus(ctx context.Context, engine string, db *sql.DB) (Status, error) 
 	if errors.Is(err, sql.ErrNoRows) || isMissingTable(err) {
 		return s, nil
 	}
+	if err == nil && s.Current > s.Latest {
+		return s, s.readNewer(ctx, engine, tx)
+	}
 	if errorCode(err) == "42501" {
 		err = fmt.Errorf("the login may not read the version of the schema: run stoa migrate up as the login that owns the tables, and give this one the roles that stoa migrate roles prints: %w", err)
 	}
 	return s, err
+}
+
+// readNewer completes the state of a schema that is newer than this program.
+func (s *Status) readNewer(ctx context.Context, engine string, tx *sql.Tx) error {
+	// The table jwks is in the first migration. The versions before it had more migrations, with numbers up to 43.
+	query := "SELECT to_regclass('jwks') IS NULL"
+	if engine != "postgres" {
+		query = "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'jwks')"
+	}
+	if err := tx.QueryRowContext(ctx, query).Scan(&s.Unreleased); err != nil {
+		return err
+	}
+	err := tx.QueryRowContext(ctx, "SELECT migration FROM stoa_oldest").Scan(&s.Oldest)
+	if isMissingTable(err) {
+		return nil
+	}
+	return err
 }
 
 // actAsPlatformSQL sets the role stoa_platform for the transaction, where the login itself may not read the version of the

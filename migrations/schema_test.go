@@ -79,6 +79,48 @@ func TestDownAndUp(t *testing.T) {
 	})
 }
 
+// TestNewerSchema checks on which schemas of newer versions a program serves: on those that only add, and on no others.
+func TestNewerSchema(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, sql string
+		want      string // part of the obstacle
+	}{
+		{"only adds", "", ""},
+		{"declares that this program works", "CREATE VIEW stoa_oldest AS SELECT 1 AS migration", ""},
+		{"removed what this program needs", "CREATE VIEW stoa_oldest AS SELECT 98 AS migration", "run a version that knows migration 98"},
+		{"before the first release", "DROP TABLE jwks", "before the first release"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+				engine := string(d.Engine())
+				changeSchema(t, d, func(s *sql.DB) error {
+					_, err := s.ExecContext(t.Context(), "UPDATE stoa_migrations SET version = 99")
+					if err == nil && tt.sql != "" {
+						_, err = s.ExecContext(t.Context(), tt.sql)
+					}
+					return err
+				})
+				changeSchema(t, d, func(s *sql.DB) error {
+					status, err := migrations.ReadStatus(t.Context(), engine, s)
+					if err != nil {
+						return err
+					}
+					obstacle := status.Obstacle()
+					if status.IsCurrent() != (tt.want == "") || (obstacle == "") != (tt.want == "") || !strings.Contains(obstacle, tt.want) {
+						t.Errorf("the program may serve: %t; the obstacle is %q, want one with %q", status.IsCurrent(), obstacle, tt.want)
+					}
+					if err := migrations.Up(t.Context(), engine, s); (err == nil) != (tt.want == "") {
+						t.Errorf("a migration returns %v", err)
+					}
+					return nil
+				})
+			})
+		})
+	}
+}
+
 // TestProtectedTables checks that the list of protected tables is that of a migrated database, on each of which row-level
 // security is forced.
 func TestProtectedTables(t *testing.T) {

@@ -130,19 +130,14 @@ STOA=$STOA_SERVER TOKEN=$(stoa app token acme --sub dev --role developer)
 	"docs/operations/install.md": {skipped: map[string]string{
 		"apt ": needsPackage, "systemctl ": needsPackage, "export STOA_ADMIN_SECRET_FILE": needsPackage, "stoa health": needsPackage, "stoa app create": needsPackage, "runuser ": needsPackage,
 	}},
-<<<<<<< HEAD
 	"docs/operations/doctor.md":   {written: []string{"there is no file stoa.db yet", `"status": "warn"`}},
 	"docs/operations/rotation.md": {prepare: "stoa migrate\n", written: []string{"0 under a former one"}},
-=======
->>>>>>> k-export
 	"docs/operations/move.md": {
 		prepare: acmeApp,
 		skipped: map[string]string{"stoa app import": "needs a second installation", "stoa app resume": "needs a second installation"},
 		written: []string{"acme exported to acme.jsonl", "acme deleted"},
 	},
 	"docs/operations/off-boarding.md": {prepare: acmeApp, written: []string{"acme exported to acme.jsonl", "acme deleted", "app.deleted"}},
-	"docs/operations/doctor.md":       {written: []string{"there is no file stoa.db yet", `"status": "warn"`}},
-	"docs/operations/rotation.md":     {prepare: "stoa migrate\n", written: []string{"0 under a former one"}},
 	"docs/security.md":                {skipped: map[string]string{"stoa serve": needsPostgres}},
 	"docs/self-service.md": {
 		// The third revision, as on the page.

@@ -83,6 +83,8 @@ func migrateDatabase(ctx context.Context, url, migrateURL string) error {
 // describeStatus returns one line about the schema and the command that corrects it.
 func describeStatus(s migrations.Status) string {
 	switch {
+	case s.Obstacle() != "":
+		return s.Obstacle()
 	// A migration that was interrupted is recorded as dirty until it has been repeated.
 	case s.Dirty:
 		return fmt.Sprintf("migration %d of %d was cut off; stoa migrate up runs it again", s.Current, s.Latest)

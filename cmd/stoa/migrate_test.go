@@ -2,10 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"database/sql"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"stoa/cmd/stoa/server"
 	"stoa/tenancy/db"
@@ -40,4 +44,30 @@ func TestMigrateStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	status(0, "up to date")
+}
+
+// TestContractedSchema checks that no command uses a schema from which a newer version has removed what this one needs.
+func TestContractedSchema(t *testing.T) {
+	t.Parallel()
+	url := "sqlite://" + filepath.Join(t.TempDir(), "stoa.db")
+	d, err := db.Open(t.Context(), url, db.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(server.MigrateSchema(t.Context(), d, ""), d.ChangeSchema(t.Context(), "", func(s *sql.DB) error {
+		_, err := s.ExecContext(t.Context(), "UPDATE stoa_migrations SET version = 99; CREATE VIEW stoa_oldest AS SELECT 98 AS migration")
+		return err
+	}), d.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for args, code := range map[string]int{"migrate status": 0, "migrate up": exitFailed, "serve --port 0": exitFailed, "serve --port 0 --no-migrate": exitFailed} {
+		var out bytes.Buffer
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // a server that starts ends
+		got := runCommand(ctx, append(strings.Fields(args), "--database", url), &console{out: &out, err: &out})
+		cancel()
+		if got != code || !strings.Contains(out.String(), "run a version that knows migration 98") {
+			t.Errorf("stoa %s: %d %s, want %d and what to do", args, got, out.String(), code)
+		}
+	}
 }

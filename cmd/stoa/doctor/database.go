@@ -121,6 +121,8 @@ func (o openedDatabase) checkMigrations(err error) Check {
 	switch {
 	case err != nil:
 		return fail(name, "the version of the schema cannot be read: "+o.hidePasswords(err), "give the login the roles that stoa migrate roles prints, and run stoa migrate up as the owner")
+	case s.Obstacle() != "":
+		return fail(name, s.Obstacle(), "this version does not start on this database")
 	case s.Dirty:
 		return fail(name, fmt.Sprintf("migration %d of %d was cut off, or a process is executing it", s.Current, s.Latest), "if none is, repeat it: "+migrates)
 	case s.Current == 0 && !o.Settings.Database.NoMigrate:

@@ -75,6 +75,7 @@ var balancerKinds = map[string]balancerKind{
 // testedBalancer is a balancer at work.
 type testedBalancer struct {
 	*externalService
+	kind balancerKind
 	file string // its configuration
 	pool *x509.CertPool
 }
@@ -119,15 +120,16 @@ func (b *testedBalancer) listWorkers() []string {
 	return strings.Fields(string(raw))
 }
 
-// startTestedBalancer starts a balancer with its configuration of deploy/balancer in front of the processes.
-func startTestedBalancer(t *testing.T, kind balancerKind, httpPort, grpcPort string) (*testedBalancer, string) {
+// startTestedBalancer starts a balancer with its configuration of deploy/balancer in front of the processes at hosts, two
+// or more.
+func startTestedBalancer(t *testing.T, kind balancerKind, hosts []string, httpPort, grpcPort string) (*testedBalancer, string) {
 	t.Helper()
 	path, err := exec.LookPath(kind.program)
 	if err != nil {
 		fmt.Fprintf(os.Stdout, "    ATTENTION: %s: NOT TESTED: %s (Debian package of the same name) is not on this machine\n", t.Name(), kind.program)
 		skipMissing(t, kind.program)
 	}
-	b := &testedBalancer{}
+	b := &testedBalancer{kind: kind}
 	dir, port := t.TempDir(), itoa(freePort(t))
 	// The workers of a balancer may have another user.
 	for _, folder := range []string{filepath.Dir(dir), dir} {
@@ -140,8 +142,8 @@ func startTestedBalancer(t *testing.T, kind balancerKind, httpPort, grpcPort str
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := string(raw)
-	for i, host := range balancerHosts {
+	text := addProcesses(string(raw), len(hosts))
+	for i, host := range hosts {
 		name := "stoa-" + itoa(i+1)
 		text = strings.ReplaceAll(text, name+":8080", host+":"+httpPort)
 		text = strings.ReplaceAll(text, name+":50051", host+":"+grpcPort)
@@ -191,6 +193,20 @@ func startTestedBalancer(t *testing.T, kind balancerKind, httpPort, grpcPort str
 	})
 	t.Cleanup(func() { _ = syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL) })
 	return b, addr
+}
+
+// secondProcess matches the second process in a balancer's configuration: its line, or its address in a list of them.
+var secondProcess = regexp.MustCompile(`(?m)^ *server stoa-2.*\n| \S*stoa-2:\d+`)
+
+// addProcesses returns the configuration of a balancer for n processes, of which the file has two.
+func addProcesses(text string, n int) string {
+	return secondProcess.ReplaceAllStringFunc(text, func(second string) string {
+		all := second
+		for i := 3; i <= n; i++ {
+			all += strings.ReplaceAll(second, "stoa-2", "stoa-"+itoa(i))
+		}
+		return all
+	})
 }
 
 // writeBalancerCertificate writes a certificate for 127.0.0.1 as tls.crt, tls.key and both as tls.pem.
@@ -254,7 +270,7 @@ func testBalancer(t *testing.T, kind balancerKind) {
 	})
 	_, httpPort, err := net.SplitHostPort(c.nodes[0].baseURL[len("http://"):])
 	c.requireNoError(err)
-	b, addr := startTestedBalancer(t, kind, httpPort, grpcPort)
+	b, addr := startTestedBalancer(t, kind, balancerHosts, httpPort, grpcPort)
 	transport := newBalancerTransport(t, b.pool)
 	front := &client{baseURL: "https://" + addr, token: c.token, http: &http.Client{Transport: transport}}
 	c.waitWithin(20*time.Second, "the balancer finds the processes", func() bool {
@@ -274,20 +290,7 @@ func testBalancer(t *testing.T, kind balancerKind) {
 	l.startClients(r, 4)
 	for range readCount(t, "STOA_FAULTS_BALANCER_ROLLS", 5, 1) {
 		for i, n := range c.nodes {
-			if kind.drain != nil {
-				kind.drain(t, b, balancerHosts[i], true)
-			}
-			if err := n.SignalAndWait(syscall.SIGTERM); err != nil {
-				t.Errorf("a process ended with %v:\n%s", err, lastBytes(n.Output(), 2000))
-			}
-			n.restartProcess()
-			c.waitWithin(10*time.Second, "the process is ready", func() bool {
-				a, err := n.doRequest(t.Context(), http.MethodGet, "/ready", nil)
-				return err == nil && a.status == http.StatusOK
-			})
-			if kind.drain != nil {
-				kind.drain(t, b, balancerHosts[i], false)
-			}
+			b.replaceProcess(c, n, balancerHosts[i], n.program)
 			// The balancer asks twice a second.
 			sleepContext(context.Background(), 1500*time.Millisecond)
 		}
@@ -302,6 +305,19 @@ func testBalancer(t *testing.T, kind balancerKind) {
 		t.Errorf("a request failed: %v", err)
 	}
 	c.checkHistory(l.history, c.nodes[0], time.Minute)
+}
+
+// replaceProcess takes a process out of the balancer where the balancer does not find that out itself, stops it, starts a
+// program in its place and puts it back.
+func (b *testedBalancer) replaceProcess(c *cluster, n *node, host, program string) {
+	c.Helper()
+	if b.kind.drain != nil {
+		b.kind.drain(c, b, host, true)
+	}
+	n.replaceProgram(program)
+	if b.kind.drain != nil {
+		b.kind.drain(c, b, host, false)
+	}
 }
 
 // checkStreamFlows requires that the first part of an answer arrives while the model still pauses.

@@ -156,6 +156,10 @@ llms:
     script:
       - when: {text: "^slow (?P<n>\\S+)"}
         then: [{say: "one ", pause: 1500ms}, {say: "two {{n}}"}]
+      - when: {text: "^journey (?P<n>\\S+)"}
+        then: [{say: "1 ", pause: 1s}, {say: "2 ", pause: 1s}, {say: "3 ", pause: 1s}, {say: "4 ", pause: 1s}, {say: "5 ", pause: 1s}, {say: "6 ", pause: 1s}, {say: "{{n}}"}]
+      - when: {text: "^trip (?P<n>\\S+)"}
+        then: [{say: "1 ", pause: 1s}, {say: "2 ", pause: 1s}, {say: "{{n}}"}]
       - when: {text: "^long (?P<n>\\S+)"}
         then: [{say: "a ", pause: 30ms}, {say: "b ", pause: 30ms}, {say: "c ", pause: 30ms}, {say: "{{n}}"}]
       - when: {text: "^record (?P<n>\\S+)"}
@@ -210,6 +214,21 @@ func (n *node) restartProcess() {
 	if err := n.startProcess(); err != nil {
 		n.cluster.Fatal(err)
 	}
+}
+
+// replaceProgram stops the process like a rolling restart, starts program in its place, and waits until it is ready.
+func (n *node) replaceProgram(program string) {
+	c := n.cluster
+	c.Helper()
+	if err := n.SignalAndWait(syscall.SIGTERM); err != nil {
+		c.Errorf("a process ended with %v:\n%s", err, lastBytes(n.Output(), 2000))
+	}
+	n.program = program
+	n.restartProcess()
+	c.waitWithin(10*time.Second, "the process is ready", func() bool {
+		a, err := n.doRequest(c.Context(), http.MethodGet, "/ready", nil)
+		return err == nil && a.status == http.StatusOK
+	})
 }
 
 // killProcess kills the process with SIGKILL, like a power failure.

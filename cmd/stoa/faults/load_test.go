@@ -1,6 +1,7 @@
 package faults_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,7 +74,7 @@ func (l *loadGenerator) sendOne(r *rand.Rand) {
 		} else {
 			var t task
 			if t, err = l.pickClient(r).sendMessage(ctx, m); err == nil {
-				id = l.checkSameTask(id, t.TaskID)
+				id = l.cluster.checkSameTask(id, t.TaskID)
 				l.decideOrCancel(ctx, r, m, t)
 			}
 		}
@@ -114,7 +115,7 @@ func (l *loadGenerator) streamMessage(ctx context.Context, c *client, m message,
 	var wrong error
 	err := c.streamEvents(ctx, m.agentPath(), body, func(ev event) bool {
 		if ev.TaskID != "" {
-			*id = l.checkSameTask(*id, ev.TaskID)
+			*id = l.cluster.checkSameTask(*id, ev.TaskID)
 		}
 		if ev.id > 0 && ev.id <= *last {
 			wrong = fmt.Errorf("task %s: event %d comes again after %d", *id, ev.id, *last)
@@ -128,12 +129,12 @@ func (l *loadGenerator) streamMessage(ctx context.Context, c *client, m message,
 	return err
 }
 
-// checkSameTask checks that a message has at most one task, and returns it.
-func (l *loadGenerator) checkSameTask(before, now string) string {
-	if before != "" && before != now {
-		l.cluster.Errorf("one message opened two tasks, %s and %s", before, now)
+// checkSameTask returns the task of a message, "" as long as it is not known, and checks that it has one only.
+func (c *cluster) checkSameTask(before, now string) string {
+	if before != "" && now != "" && before != now {
+		c.Errorf("one message opened two tasks, %s and %s", before, now)
 	}
-	return now
+	return cmp.Or(now, before)
 }
 
 func (l *loadGenerator) addFailure(err error) {

@@ -3,8 +3,6 @@ package faults_test
 import (
 	"context"
 	"math/rand/v2"
-	"net/http"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -31,15 +29,7 @@ func TestF19Rolls(t *testing.T) {
 	began := time.Now()
 	for range rolls {
 		for _, n := range c.nodes {
-			if err := n.SignalAndWait(syscall.SIGTERM); err != nil {
-				t.Errorf("a process ended with %v:\n%s", err, lastBytes(n.Output(), 2000))
-			}
-			n.program = nextBuild.programPath(t)
-			n.restartProcess()
-			c.waitWithin(10*time.Second, "the process is ready", func() bool {
-				a, err := n.doRequest(t.Context(), http.MethodGet, "/ready", nil)
-				return err == nil && a.status == http.StatusOK
-			})
+			n.replaceProgram(nextBuild.programPath(t))
 			sleepContext(context.Background(), 500*time.Millisecond)
 		}
 	}

@@ -160,6 +160,8 @@ func findSchemaGap(ctx context.Context, d *db.DB) (gap string, err error) {
 		switch {
 		case err != nil || status.IsCurrent():
 			return err
+		case status.Obstacle() != "":
+			return errors.New(status.Obstacle())
 		case status.Dirty:
 			gap = fmt.Sprintf("migration %d of %d was cut off, or another process is executing it", status.Current, status.Latest)
 		default:
