@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -364,10 +365,15 @@ func TestConsoleListener(t *testing.T) {
 	}
 }
 
+// browserTurn lets one journey at a time use a browser, which keeps a processor busy: waits of other tests would run out.
+var browserTurn sync.Mutex
+
 // checkJourney runs a script in a browser, calls kill where it asks for that by the line "kill", and compares its last line
 // with want.
 func checkJourney(t *testing.T, want map[string]any, kill func(), script string, args ...string) {
 	t.Helper()
+	browserTurn.Lock()
+	defer browserTurn.Unlock()
 	cmd := exec.CommandContext(t.Context(), "node", append([]string{filepath.Join("testdata/browser", script)}, args...)...)
 	cmd.Stderr = t.Output()
 	in, err := cmd.StdinPipe()

@@ -130,7 +130,12 @@ STOA=$STOA_SERVER TOKEN=$(stoa app token acme --sub dev --role developer)
 	"docs/operations/install.md": {skipped: map[string]string{
 		"apt ": needsPackage, "systemctl ": needsPackage, "export STOA_ADMIN_SECRET_FILE": needsPackage, "stoa health": needsPackage, "stoa app create": needsPackage, "runuser ": needsPackage,
 	}},
-	"docs/operations/doctor.md":   {written: []string{"there is no file stoa.db yet", `"status": "warn"`}},
+	"docs/operations/doctor.md": {written: []string{"there is no file stoa.db yet", `"status": "warn"`}},
+	"docs/operations/rolling.md": {
+		skipped: map[string]string{"systemctl ": needsPackage, "apt ": needsPackage, "stoa health": needsPackage},
+		written: []string{"up to date"},
+		prepare: "stoa migrate up\n",
+	},
 	"docs/operations/rotation.md": {prepare: "stoa migrate\n", written: []string{"0 under a former one"}},
 	"docs/operations/move.md": {
 		prepare: acmeApp,

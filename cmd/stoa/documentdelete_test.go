@@ -107,7 +107,7 @@ func (d deletion) checkSearches(t *testing.T, documents, searches int) {
 	}
 	modes := []string{"hybrid", "vector", "text"}
 	var searched, wrong atomic.Int64
-	waitWithin(t, 20*time.Second, "the documents are indexed, and their words are found everywhere", func() bool {
+	waitWithin(t, time.Minute, "the documents are indexed, and their words are found everywhere", func() bool {
 		return len(d.search(t, d.servers[1], "text", "valve")) == documents && len(d.search(t, d.servers[0], "vector", "valve")) == documents
 	})
 	for i := range documents {

@@ -493,7 +493,7 @@ export interface paths {
         /** Replaces an app: missing fields are cleared, except secrets */
         put: operations["put_admin_apps_app"];
         post?: never;
-        /** Deletes an app with everything that belongs to it */
+        /** Deletes an app with everything that belongs to it; with moved only its rows, since it continues in another installation */
         delete: operations["delete_admin_apps_app"];
         options?: never;
         head?: never;
@@ -604,6 +604,23 @@ export interface paths {
         post?: never;
         /** Revokes the rest of a credit */
         delete: operations["delete_admin_apps_app_credits_credit"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/apps/{app}/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A suspended app with all its rows as a file, a row a line; its secrets stay encrypted, by a key that the passphrase gives */
+        get: operations["get_admin_apps_app_export"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1000,6 +1017,23 @@ export interface paths {
         put?: never;
         /** Refuses an app's calls and stops its runs */
         post: operations["post_admin_apps_app_suspend"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/apps:import": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Makes the app in a file one of this installation, suspended and with its id; as a whole or not at all */
+        post: operations["post_admin_apps_import"];
         delete?: never;
         options?: never;
         head?: never;
@@ -3126,6 +3160,19 @@ export interface components {
                 enabled: boolean;
                 allowed_roles: string[];
             };
+        };
+        ImportedApp: {
+            app: components["schemas"]["App"];
+            /** @description How many rows were inserted, by table */
+            rows: {
+                [key: string]: number;
+            };
+            /** @description How many rows were left out, by table: what is encrypted for owners by the name of the other installation's issuer */
+            dropped: {
+                [key: string]: number;
+            };
+            /** @description Of the whole file, as its last line has it */
+            digest: string;
         };
         Invoice: {
             /** @description The month; with -2 and so on behind it for one that replaces a reversed one, and with -reversal for a credit note */
@@ -6435,7 +6482,10 @@ export interface operations {
     };
     delete_admin_apps_app: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description The app was imported into another installation: its accounts are not settled, and its vector stores stay */
+                moved?: boolean;
+            };
             header?: {
                 /** @description Under one key the request takes effect once */
                 "Idempotency-Key"?: string;
@@ -7031,6 +7081,45 @@ export interface operations {
             412: components["responses"]["Error412"];
             413: components["responses"]["Error413"];
             422: components["responses"]["Error422"];
+            429: components["responses"]["Error429"];
+            431: components["responses"]["Error431"];
+            500: components["responses"]["Error500"];
+            503: components["responses"]["Error503"];
+            default: components["responses"]["Error"];
+        };
+    };
+    get_admin_apps_app_export: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The passphrase of the file, 12 to 1,024 bytes, in base64 */
+                "X-Passphrase"?: string;
+                /** @description Names the request; answers have it, chosen by the server if the request has none */
+                "X-Request-Id"?: string;
+            };
+            path: {
+                /** @description The name of an app */
+                app: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                };
+            };
+            400: components["responses"]["Error400"];
+            401: components["responses"]["Error401"];
+            403: components["responses"]["Error403"];
+            404: components["responses"]["Error404"];
+            412: components["responses"]["Error412"];
             429: components["responses"]["Error429"];
             431: components["responses"]["Error431"];
             500: components["responses"]["Error500"];
@@ -8315,6 +8404,51 @@ export interface operations {
             412: components["responses"]["Error412"];
             413: components["responses"]["Error413"];
             422: components["responses"]["Error422"];
+            429: components["responses"]["Error429"];
+            431: components["responses"]["Error431"];
+            500: components["responses"]["Error500"];
+            503: components["responses"]["Error503"];
+            default: components["responses"]["Error"];
+        };
+    };
+    post_admin_apps_import: {
+        parameters: {
+            query?: {
+                /** @description What becomes of the grants of the app, which are powers over the host: keep or drop; needed if it has any */
+                grants?: string;
+            };
+            header?: {
+                /** @description The passphrase of the file, 12 to 1,024 bytes, in base64 */
+                "X-Passphrase"?: string;
+                /** @description Names the request; answers have it, chosen by the server if the request has none */
+                "X-Request-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-ndjson": string;
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    Location: components["headers"]["Location"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImportedApp"];
+                };
+            };
+            400: components["responses"]["Error400"];
+            401: components["responses"]["Error401"];
+            403: components["responses"]["Error403"];
+            404: components["responses"]["Error404"];
+            409: components["responses"]["Error409"];
+            413: components["responses"]["Error413"];
             429: components["responses"]["Error429"];
             431: components["responses"]["Error431"];
             500: components["responses"]["Error500"];
