@@ -119,11 +119,7 @@ func TestRescuedWorkersAreNamed(t *testing.T) {
 		var log lockedLog
 		b.openPool(queue.Options{StaleAfter: stale, Log: slog.New(slog.NewTextHandler(&log, nil))}, handle)
 		want := "workers=[" + worker + "]"
-		for end := time.Now().Add(testTimeout); !strings.Contains(log.String(), want); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				b.Fatalf("no line has %s:\n%s", want, log.String())
-			}
-		}
+		b.waitUntil("a line has "+want, func() bool { return strings.Contains(log.String(), want) })
 	})
 }
 

@@ -1,9 +1,7 @@
 package db_test
 
 import (
-	"crypto/sha256"
 	"database/sql"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,7 +60,7 @@ func TestReadOnlyFile(t *testing.T) {
 	folder := filepath.Dir(strings.TrimPrefix(url, "sqlite://"))
 	read := func() {
 		t.Helper()
-		before := hashFolder(t, folder)
+		before := dbtest.HashFolder(t, folder)
 		d, err := db.Open(t.Context(), url, db.Options{ReadOnly: true})
 		if err != nil {
 			t.Fatal(err)
@@ -78,7 +76,7 @@ func TestReadOnlyFile(t *testing.T) {
 		if err := db.ReadSchema(url, func(_ db.Engine, s *sql.DB) error { return s.PingContext(t.Context()) }); err != nil {
 			t.Error(err)
 		}
-		if diff := cmp.Diff(before, hashFolder(t, folder)); diff != "" {
+		if diff := cmp.Diff(before, dbtest.HashFolder(t, folder)); diff != "" {
 			t.Errorf("the folder has changed (-before +after):\n%s", diff)
 		}
 	}
@@ -100,26 +98,4 @@ func TestReadOnlyFile(t *testing.T) {
 	if _, err := os.Stat(missing); err == nil {
 		t.Error("the missing file was created")
 	}
-}
-
-// hashFolder returns the hash of each file in a folder. That of the shared memory of a write-ahead log is left out: it has
-// the marks of readers, which are no data.
-func hashFolder(t *testing.T, folder string) map[string]string {
-	t.Helper()
-	files, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hashes := map[string]string{}
-	for _, file := range files {
-		content, err := os.ReadFile(filepath.Join(folder, file.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		hashes[file.Name()] = fmt.Sprintf("%x", sha256.Sum256(content))
-		if strings.HasSuffix(file.Name(), "-shm") {
-			hashes[file.Name()] = "shared memory"
-		}
-	}
-	return hashes
 }

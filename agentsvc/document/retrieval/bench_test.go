@@ -55,7 +55,7 @@ func BenchmarkSearch(b *testing.B) {
 		for _, chunks := range benchSizes(b) {
 			b.Run(fmt.Sprintf("%s/%d", engine, chunks), func(b *testing.B) {
 				if engine == "postgres" && os.Getenv("STOA_TEST_POSTGRES") == "" {
-					b.Skip("STOA_TEST_POSTGRES names no PostgreSQL")
+					b.Skip("ATTENTION: NOT MEASURED ON POSTGRESQL: STOA_TEST_POSTGRES names none")
 				}
 				d := openBench(b, engine)
 				r := rand.New(rand.NewPCG(1, 2))

@@ -2,8 +2,6 @@ package doctor
 
 import (
 	"context"
-	"crypto/sha256"
-	"fmt"
 	"log/slog"
 	"net/url"
 	"os"
@@ -201,13 +199,13 @@ func TestChangesNothing(t *testing.T) {
 	folder := filepath.Dir(strings.TrimPrefix(address, "sqlite://"))
 	inspect := func() {
 		t.Helper()
-		before := hashFiles(t, folder)
+		before := dbtest.HashFolder(t, folder)
 		report := newTestInspector(t, server.Flags{Database: &address, Host: pointTo("127.0.0.1")}, nil).inspect(context.Background())
 		if report.Status == Failure {
 			t.Errorf("a check failed:\n%s", report.Text())
 		}
 		wantCheck(t, report.Checks, "migrations", OK, "the schema is at ")
-		if diff := cmp.Diff(before, hashFiles(t, folder)); diff != "" {
+		if diff := cmp.Diff(before, dbtest.HashFolder(t, folder)); diff != "" {
 			t.Errorf("the folder has changed (-before +after):\n%s", diff)
 		}
 	}
@@ -219,26 +217,4 @@ func TestChangesNothing(t *testing.T) {
 	wantCheck(t, newTestInspector(t, server.Flags{Database: &missing}, nil).checkDatabase(t.Context()), "database", Warning, "there is no file")
 	memory := "sqlite://:memory:"
 	wantCheck(t, newTestInspector(t, server.Flags{Database: &memory}, nil).checkDatabase(t.Context()), "database", Warning, "in memory")
-}
-
-// hashFiles returns the hash of each file in a folder, without the shared memory of a write-ahead log, in which readers leave
-// marks that are no data.
-func hashFiles(t *testing.T, folder string) map[string]string {
-	t.Helper()
-	files, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hashes := map[string]string{}
-	for _, file := range files {
-		content, err := os.ReadFile(filepath.Join(folder, file.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		hashes[file.Name()] = fmt.Sprintf("%x", sha256.Sum256(content))
-		if strings.HasSuffix(file.Name(), "-shm") {
-			hashes[file.Name()] = "shared memory"
-		}
-	}
-	return hashes
 }

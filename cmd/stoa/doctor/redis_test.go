@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"stoa/cmd/stoa/server"
+	"stoa/tenancy/db/dbtest"
 )
 
 // startRedis starts a Redis that needs the password and may delete keys, and returns its address. Without a Redis on this
@@ -18,10 +19,7 @@ func startRedis(t *testing.T) string {
 	t.Helper()
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
-		if os.Getenv("STOA_TEST_REQUIRE") != "" {
-			t.Fatal(err)
-		}
-		t.Skip("ATTENTION: NOT TESTED WITH REDIS: there is no redis-server on this machine")
+		dbtest.SkipMissing(t, "there is no redis-server on this machine")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -83,7 +81,7 @@ func TestRedis(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.url == "" && tt.name != "none" {
-				t.Skip("ATTENTION: NOT TESTED WITH REDIS: STOA_TEST_REDIS is not set")
+				dbtest.SkipMissing(t, "STOA_TEST_REDIS names no Redis")
 			}
 			i := newTestInspector(t, server.Flags{Redis: &tt.url}, nil)
 			i.now = func() time.Time { return time.Now().Add(tt.skew) }

@@ -25,7 +25,7 @@ func TestSample(t *testing.T) {
 	t.Parallel()
 	redis := os.Getenv("STOA_TEST_REDIS")
 	if redis == "" {
-		t.Skip("ATTENTION: THE SAMPLE IS NOT TESTED: STOA_TEST_REDIS is not set")
+		dbtest.SkipMissing(t, "STOA_TEST_REDIS names no Redis")
 	}
 	d := newDeployment(t)
 	balancer := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status": "ok"}`) }))

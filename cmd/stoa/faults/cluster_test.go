@@ -158,8 +158,6 @@ llms:
         then: [{say: "one ", pause: 1500ms}, {say: "two {{n}}"}]
       - when: {text: "^journey (?P<n>\\S+)"}
         then: [{say: "1 ", pause: 1s}, {say: "2 ", pause: 1s}, {say: "3 ", pause: 1s}, {say: "4 ", pause: 1s}, {say: "5 ", pause: 1s}, {say: "6 ", pause: 1s}, {say: "{{n}}"}]
-      - when: {text: "^trip (?P<n>\\S+)"}
-        then: [{say: "1 ", pause: 1s}, {say: "2 ", pause: 1s}, {say: "{{n}}"}]
       - when: {text: "^long (?P<n>\\S+)"}
         then: [{say: "a ", pause: 30ms}, {say: "b ", pause: 30ms}, {say: "c ", pause: 30ms}, {say: "{{n}}"}]
       - when: {text: "^record (?P<n>\\S+)"}

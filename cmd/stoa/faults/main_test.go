@@ -12,7 +12,7 @@
 //	STOA_FAULTS_DOCUMENT_KILLS  kills of TestDocumentKills (200; short: 20), while it indexes
 //	STOA_FAULTS_DOCUMENTS       documents (2000; short: 400)
 //	STOA_FAULTS_ROLLS    rolling restarts of TestF19Rolls (20; short: 1)
-//	STOA_FAULTS_UPGRADES upgrades and returns of TestF19Upgrade (2; short: 1)
+//	STOA_FAULTS_UPGRADES upgrades and returns of TestF19Upgrade (2)
 //	STOA_FAULTS_OLD      program of the previous version, for TestF19Upgrade
 //	STOA_FAULTS_NEMESIS  duration of TestNemesis (3m; short: 6s)
 //	STOA_FAULTS_READERS  readers of TestF15Slow (1000)

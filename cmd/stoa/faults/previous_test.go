@@ -1,3 +1,5 @@
+//go:build faults
+
 package faults_test
 
 import (
@@ -9,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"stoa/tenancy/db/dbtest"
 )
 
 // previousPrograms has the program of the previous version once it was found or built.
@@ -20,22 +24,18 @@ var previousPrograms struct {
 
 // previousBuild returns the program of the previous version and its name: that of STOA_FAULTS_OLD, else that of the newest
 // tag of a version below this commit, else that of the commit in testdata/previous. It is built once for each commit and
-// kept in the user's cache. A short form does not build it. The test is skipped, which it prints, if there is none.
+// kept in the user's cache. The test is skipped, which it prints, if there is none.
 func previousBuild(t testing.TB) (old *build, revision string) {
 	t.Helper()
 	p := &previousPrograms
 	p.once.Do(func() {
 		p.name = "stoa-previous"
-		p.path, p.revision, p.err = findPrevious(isFull)
+		p.path, p.revision, p.err = findPrevious()
 		p.build.once.Do(func() {})
 	})
 	switch {
 	case errors.Is(p.err, errNoPrevious):
-		fmt.Fprintf(os.Stdout, "    ATTENTION: %s: NOT TESTED: %v\n", t.Name(), p.err)
-		if isFull {
-			skipMissing(t, "the previous version")
-		}
-		t.SkipNow()
+		dbtest.SkipMissing(t, p.err.Error())
 	case p.err != nil:
 		t.Fatal(p.err)
 	}
@@ -45,9 +45,9 @@ func previousBuild(t testing.TB) (old *build, revision string) {
 // errNoPrevious means that the program of the previous version cannot be had here.
 var errNoPrevious = errors.New("there is no program of the previous version")
 
-// findPrevious returns the path of the previous version's program, and the tag or commit that it was built from. With
-// builds it is compiled if it is not in the cache.
-func findPrevious(builds bool) (path, revision string, err error) {
+// findPrevious returns the path of the previous version's program, and the tag or commit that it was built from. It is
+// compiled if it is not in the cache.
+func findPrevious() (path, revision string, err error) {
 	if path := os.Getenv("STOA_FAULTS_OLD"); path != "" {
 		if path, err = filepath.Abs(path); err == nil {
 			_, err = os.Stat(path)
@@ -65,9 +65,6 @@ func findPrevious(builds bool) (path, revision string, err error) {
 	path = filepath.Join(cache, "stoa", "program-"+commit)
 	if _, err := os.Stat(path); err == nil {
 		return path, revision, nil
-	}
-	if !builds {
-		return "", "", fmt.Errorf("%w, %s, in the cache: make faults ARGS='-run TestF19Upgrade' builds it", errNoPrevious, revision)
 	}
 	return path, revision, compileCommit(commit, path)
 }

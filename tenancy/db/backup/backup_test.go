@@ -19,6 +19,7 @@ import (
 
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/backup"
+	"stoa/tenancy/db/dbtest"
 )
 
 // accounts is a SQLite file with two rows whose amounts sum to 100 between transactions.
@@ -428,12 +429,18 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
+// skipUnlessRoot skips a test of what only root can do wrong.
+func skipUnlessRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		dbtest.SkipLoudly(t, "only root can give files to other users")
+	}
+}
+
 // TestRestoreOtherUser checks that root does not restore into a folder or over a file of another user.
 func TestRestoreOtherUser(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can be wrong here")
-	}
+	skipUnlessRoot(t)
 	a := openAccounts(t, filepath.Join(t.TempDir(), "stoa.db"))
 	folder := t.TempDir()
 	kept := filepath.Join(t.TempDir(), "backup")
@@ -459,8 +466,7 @@ func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	small := t.TempDir()
 	if err := syscall.Mount("stoa", small, "tmpfs", 0, "size=512k"); err != nil {
-		fmt.Fprintf(os.Stdout, "ATTENTION: %s: a small disk cannot be mounted here, so that nothing was tested: %v\n", t.Name(), err)
-		t.SkipNow()
+		dbtest.SkipLoudly(t, fmt.Sprintf("a small disk cannot be mounted here: %v", err))
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(small, syscall.MNT_DETACH) })
 	a := openAccounts(t, filepath.Join(t.TempDir(), "stoa.db"))
@@ -493,9 +499,7 @@ func TestFullDisk(t *testing.T) {
 // server could not open.
 func TestWriteAsRoot(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can be wrong here")
-	}
+	skipUnlessRoot(t)
 	folder := t.TempDir()
 	a := openAccounts(t, filepath.Join(folder, "stoa.db"))
 	if err := errors.Join(a.Close(), os.Remove(a.file+".lock")); err != nil {

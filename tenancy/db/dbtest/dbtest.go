@@ -6,6 +6,7 @@ package dbtest
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -115,10 +116,7 @@ func newDatabase(t testing.TB, template string) string {
 	t.Helper()
 	server := os.Getenv("STOA_TEST_POSTGRES")
 	if server == "" {
-		if os.Getenv("STOA_TEST_REQUIRE") != "" {
-			t.Fatal("STOA_TEST_POSTGRES is not set: there is no PostgreSQL to test on")
-		}
-		t.Skip("NOT TESTED ON POSTGRESQL: STOA_TEST_POSTGRES is not set; run `make test`, or .ci/with-services go test ...")
+		SkipMissing(t, "STOA_TEST_POSTGRES names no PostgreSQL; run `make test`, or .ci/with-services go test ...")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -208,4 +206,43 @@ func HasLockWaiter(t *testing.T, d *db.DB) bool {
 func InsertTask(b *db.Batch, tenant db.ID, id string) {
 	b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
 		VALUES ($1, $2, 'a', 'c', 'stoa', 'ana', 'working', 1, 1, 1, 1, 0, 0)`, string(tenant), id)
+}
+
+// SkipMissing skips a test that needs what this machine does not have, and prints why. It fails the test if
+// STOA_TEST_REQUIRE is set.
+func SkipMissing(t testing.TB, why string) {
+	t.Helper()
+	if os.Getenv("STOA_TEST_REQUIRE") != "" {
+		t.Fatal(why)
+	}
+	SkipLoudly(t, why)
+}
+
+// SkipLoudly skips a test and prints why, also without -v.
+func SkipLoudly(t testing.TB, why string) {
+	t.Helper()
+	fmt.Fprintf(os.Stdout, "ATTENTION: %s: NOT TESTED: %s\n", t.Name(), why)
+	t.SkipNow()
+}
+
+// HashFolder returns the hash of each file in a folder. That of the shared memory of a write-ahead log is left out: it has
+// the marks of readers, which are no data.
+func HashFolder(t testing.TB, folder string) map[string]string {
+	t.Helper()
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hashes := map[string]string{}
+	for _, file := range files {
+		content, err := os.ReadFile(filepath.Join(folder, file.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		hashes[file.Name()] = fmt.Sprintf("%x", sha256.Sum256(content))
+		if strings.HasSuffix(file.Name(), "-shm") {
+			hashes[file.Name()] = "shared memory"
+		}
+	}
+	return hashes
 }
