@@ -419,7 +419,7 @@ var (
 		"parts": []any{true, true, true}, "resumed": "one two", "palette": 0.0, "foreign": []any{true, true}, "wide": []any{390.0, 390.0}, "refusals": []any{"404", "401"}, "forgotten": []any{0.0, false}, "hosts": []any{}, "complaints": []any{},
 	}
 	consoleTrustSeen = map[string]any{
-		"afterDeath": map[string]any{"answer": []any{"one two"}, "task": []any{"submitted", "working", "one two", "completed"}, "alerts": 0.0}, "complaintsOfDeath": []any{},
+		"afterDeath": map[string]any{"answer": []any{"one two"}, "task": []any{"submitted", "working", "one two", "completed"}, "alerts": 0.0},
 		"hidden": []any{false, false}, "typed": "a long thought", "strangerAfter": false, "leaks": []any{}, "links": 0.0,
 		"graph": []any{false, true, 6.0, []any{"crew talker step 1", "crew failing step 2", "failing failing model", "talker pay tool", "talker talker model"}, "/console/agents/crew"},
 		"shownAsText": []any{

@@ -19,8 +19,9 @@ export async function start({folder, executablePath, url, shots}) {
   })
 
   // open returns a page of a browser's own profile, which writes down errors and addresses. refusals are patterns of
-  // "STATUS PATH" of answers that the journey expects: Chromium writes every answer of 4xx to the console.
-  const open = async ({refusals = [], ...options} = {}) => {
+  // "STATUS PATH" of answers that the journey expects: Chromium writes every answer of 4xx to the console. mayBreak is for a page
+  // whose server dies: it writes that a connection broke, at any time after.
+  const open = async ({refusals = [], mayBreak = false, ...options} = {}) => {
     const context = await browser.newContext({viewport: {width: 1200, height: 900}, reducedMotion: 'reduce', ...options})
     const page = await context.newPage()
     // Long enough for a machine that does much else at the same time.
@@ -34,6 +35,7 @@ export async function start({folder, executablePath, url, shots}) {
     const isOurs = () => page.url().startsWith(url)
     page.on('console', m => {
       if (!['error', 'warning'].includes(m.type()) || !isOurs()) return
+      if (mayBreak && /net::ERR_/.test(m.text())) return
       const status = m.text().match(/status of (\d+)/)?.[1]
       const refusal = `${status} ${m.location().url ? new URL(m.location().url).pathname : ''}`
       if (!status || !refusals.some(r => r.test(refusal))) complaints.push(status ? `${m.text()} ${refusal}` : m.text())
