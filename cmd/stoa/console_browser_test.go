@@ -420,7 +420,7 @@ var (
 	}
 	consoleTrustSeen = map[string]any{
 		"afterDeath": map[string]any{"answer": []any{"one two"}, "task": []any{"submitted", "working", "one two", "completed"}, "alerts": 0.0},
-		"hidden": []any{false, false}, "typed": "a long thought", "strangerAfter": false, "leaks": []any{}, "links": 0.0,
+		"hidden":     []any{false, false}, "typed": "a long thought", "strangerAfter": false, "leaks": []any{}, "links": 0.0,
 		"graph": []any{false, true, 6.0, []any{"crew talker step 1", "crew failing step 2", "failing failing model", "talker pay tool", "talker talker model"}, "/console/agents/crew"},
 		"shownAsText": []any{
 			"description of an agent", "name of an agent", "message", "answer", "prompt of an approval", "arguments of a call", "list of tasks",
