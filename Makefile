@@ -47,7 +47,7 @@ web: ## build the console from web/ into web/dist (needs npm); its types follow 
 	@cd web; npm ci --ignore-scripts --no-audit --no-fund; npm run check; npm run build
 
 .PHONY: test
-test: build ## run every test with the race detector, with a private PostgreSQL, Redis, MariaDB, MCP servers, OpenID provider, browser, official clients and a generated one, and Chroma
+test: build ## run every test with the race detector, with a private PostgreSQL with pgvector, Redis, MariaDB, MCP servers, OpenID provider, browser, official clients and a generated one, and Chroma
 	@.ci/needs gcc=gcc,libc6-dev bwrap=bubblewrap
 	@.ci/needs haproxy=haproxy nginx=nginx-light caddy=caddy || .ci/missing "the rolling restarts behind some balancers are skipped"
 	@.ci/needs lintian=lintian podman=podman buildah=buildah runc=runc systemd-analyze=systemd || .ci/missing "some of the package, the image and the unit is not tested"
@@ -61,20 +61,23 @@ test: build ## run every test with the race detector, with a private PostgreSQL,
 	sdks=$$(.ci/client-sdks) || .ci/missing "the tests with the official clients of OpenAI and MCP for JavaScript are skipped"; \
 	api=$$(.ci/api-client) || .ci/missing "the test with a client generated from the OpenAPI document is skipped"; \
 	chroma=$$(.ci/vector-stores) || .ci/missing "the test of the vector store against a real Chroma is skipped"; \
+	pgvector=$$(.ci/pgvector) || .ci/missing "approximate indexes in PostgreSQL are not tested: there is no pgvector"; \
 	CGO_ENABLED=1 .ci/progress go list -v -export -deps -test $(RACE) $(PKG) >/dev/null; \
-	STOA_TEST_MCP_SERVERS=$$servers STOA_TEST_OIDC_PROVIDER=$$provider STOA_TEST_A2A_SDK=$$client STOA_TEST_BROWSER=$$browser STOA_TEST_CLIENT_SDKS=$$sdks STOA_TEST_API_CLIENT=$$api STOA_TEST_CHROMA=$$chroma .ci/with-services .ci/mariadb env CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 go test $(TESTFLAGS) $(RACE) -timeout 75m $(ARGS) $(PKG)
+	STOA_TEST_MCP_SERVERS=$$servers STOA_TEST_OIDC_PROVIDER=$$provider STOA_TEST_A2A_SDK=$$client STOA_TEST_BROWSER=$$browser STOA_TEST_CLIENT_SDKS=$$sdks STOA_TEST_API_CLIENT=$$api STOA_TEST_CHROMA=$$chroma STOA_TEST_PGVECTOR=$$pgvector .ci/with-services .ci/mariadb env CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 go test $(TESTFLAGS) $(RACE) -timeout 75m $(ARGS) $(PKG)
 
 .PHONY: faults
 faults: ## run the tests that break things on purpose (build tag faults)
 	@packages=$$(grep -rlE --include='*_test.go' '^//go:build .*\bfaults\b' . | xargs -r -n1 dirname | sort -u); \
 	if [[ -z $$packages ]]; then echo "no test carries the build tag faults: nothing was broken, nothing is proved" >&2; exit 1; fi; \
 	.ci/needs haproxy=haproxy nginx=nginx-light caddy=caddy || .ci/missing "the rolling restarts behind some balancers are skipped"; \
-	.ci/with-services go test -tags faults -count 1 -timeout 60m -v $(ARGS) $$packages | grep --line-buffered -vE '^=== (RUN|PAUSE|CONT|NAME)'
+	chroma=$$(.ci/vector-stores) || .ci/missing "no process is killed while it writes to a real Chroma"; \
+	STOA_TEST_CHROMA=$$chroma .ci/with-services go test -tags faults -count 1 -timeout 60m -v $(ARGS) $$packages | grep --line-buffered -vE '^=== (RUN|PAUSE|CONT|NAME)'
 
 .PHONY: weaviate
 weaviate: ## test the vector store against a real Weaviate, which is built once: some minutes
 	@program=$$(.ci/weaviate); STOA_TEST_WEAVIATE=$$program go test -count 1 -v -run TestRealStore $(ARGS) ./agentsvc/vectorstore/weaviate && \
-	STOA_TEST_WEAVIATE=$$program .ci/with-services go test -count 1 -v -run TestDeletedIsInvisibleEverywhere/weaviate $(ARGS) ./cmd/stoa
+	STOA_TEST_WEAVIATE=$$program .ci/with-services go test -count 1 -v -run TestDeletedIsInvisibleEverywhere/weaviate $(ARGS) ./cmd/stoa && \
+	STOA_TEST_WEAVIATE=$$program .ci/with-services go test -count 1 -v -run TestVectorKills $(ARGS) ./cmd/stoa/faults
 
 .PHONY: bench
 bench: build ## measure, with fsync on, and print the ratios

@@ -12,7 +12,8 @@
 // capacity.
 //
 // The packages below build on these types: store persists them, task accepts and follows turns, queue leases runs to
-// workers, runner executes them with an agent, and surface encodes them for each protocol.
+// workers, runner executes them with an agent, and surface encodes them for each protocol. The package comment of
+// cmd/stoa/server (server.go) follows a message through them and has an index of their most important functions.
 package agentsvc
 
 import "github.com/google/uuid"

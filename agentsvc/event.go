@@ -29,7 +29,22 @@ type Event struct {
 	Sources *Sources
 	// Checkpoint is a place that the agent has reached. On the log it is a point from which the task can be restored.
 	Checkpoint *Checkpoint
-	Chunk      *Chunk
+	// Attempt is a further attempt of the turn's run.
+	Attempt *Attempt
+	Chunk   *Chunk
+}
+
+// Attempt is a further attempt of a run: the one before ended without an end of the turn. Callers may read its text.
+type Attempt struct {
+	// Number is that of the attempt that continues the turn. It grows, except after a planned stop of a process, which
+	// does not count as an attempt.
+	Number int64
+	// Reason is why the attempt before ended.
+	Reason string
+	// Interrupted reports that its process stopped in the middle of it; else it failed.
+	Interrupted bool
+	// Delay is how long the run waits until the attempt begins.
+	Delay time.Duration
 }
 
 // Checkpoint is a place between the steps of a turn. Step is the number of model calls of its agent before it.
@@ -86,9 +101,15 @@ func (u ArtifactUpdate) applyTo(to []Artifact) []Artifact {
 type Usage struct {
 	// Call identifies the model call, so that a repeated report is recognised. StartedAt is its time, zero if
 	// unknown. Estimated reports that the provider did not report the counts.
-	Call             string
-	StartedAt        time.Time
-	Estimated        bool
+	Call      string
+	StartedAt time.Time
+	Estimated bool
+	// Took is the time from the start of the call until the provider reported the counts, which is the end of its answer;
+	// 0 = unknown. Retries is how many requests to the model failed before, Fallback reports that another model failed
+	// before. They are those of one call: sums have none.
+	Took             time.Duration
+	Retries          int64
+	Fallback         bool
 	Provider         string
 	Model            string
 	InputTokens      int64
@@ -105,5 +126,6 @@ func (u Usage) Add(v Usage) Usage {
 	v.CacheReadTokens += u.CacheReadTokens
 	v.CacheWriteTokens += u.CacheWriteTokens
 	v.ReasoningTokens += u.ReasoningTokens
+	v.Took, v.Retries, v.Fallback = 0, 0, false
 	return v
 }

@@ -32,6 +32,9 @@ func (ev Event) ByteSize() (n int64) {
 			n += int64(len(s.Store) + len(s.Document) + len(s.Title) + len(s.Heading) + len(s.URL) + len(s.Quote))
 		}
 	}
+	if ev.Attempt != nil {
+		n += int64(len(ev.Attempt.Reason))
+	}
 	if ev.Chunk != nil {
 		n += int64(len(ev.Chunk.Text))
 	}
@@ -49,6 +52,7 @@ func (m Message) ByteSize() int64 {
 
 // ByteSize returns the approximate number of bytes of the parts of a task that were read.
 func (t Task) ByteSize() (n int64) {
+	n += int64(len(t.Opening))
 	if t.Status.Message != nil {
 		n += t.Status.Message.ByteSize()
 	}

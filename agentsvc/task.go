@@ -80,6 +80,8 @@ type Task struct {
 	History   []Message
 	Artifacts []Artifact
 	Approvals []Approval // the open ones
+	// Opening is the beginning of the text of the message that opened the task, set where a list was asked for it.
+	Opening string
 }
 
 // ApplyEvent advances t by ev, the next event of its log. A chunk, or an event that t includes already, changes

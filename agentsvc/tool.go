@@ -1,6 +1,9 @@
 package agentsvc
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // ToolSpec describes a tool to a model. Parameters is the JSON Schema object of its arguments.
 type ToolSpec struct {
@@ -25,4 +28,6 @@ type ToolResult struct {
 	Name   string
 	Text   string
 	Failed bool
+	// Took is how long the tool ran; 0 = unknown.
+	Took time.Duration
 }

@@ -181,6 +181,33 @@ func (po *Policy) AuthorizeTasks(p Principal, wide Scope, agent string) (Visibil
 	return Visibility{}, permissionDenied("the scope %q is needed, or %q for your own tasks", wide, AgentsCall.forAgent(agent))
 }
 
+// ListScopes returns the scopes that p has here, sorted: what its roles allow and its token does not exclude. For calls of
+// some agents alone, each has a scope of its own.
+func (po *Policy) ListScopes(p Principal) ([]Scope, error) {
+	if err := po.checkMembership(p); err != nil {
+		return nil, err
+	}
+	scopes := []Scope{}
+	for _, s := range listScopes() {
+		has, err := po.hasScope(p, s, "")
+		if err != nil {
+			return nil, err
+		}
+		if has && p.coversScope(s, "") {
+			scopes = append(scopes, s)
+		}
+	}
+	agents, err := po.callableAgents(p)
+	if err != nil {
+		return nil, err
+	}
+	for _, agent := range agents {
+		scopes = append(scopes, AgentsCall.forAgent(agent))
+	}
+	slices.Sort(scopes)
+	return scopes, nil
+}
+
 // callableAgents returns the agents that p may call, sorted if they come from roles; nil means every agent.
 func (po *Policy) callableAgents(p Principal) ([]string, error) {
 	has, err := po.hasScope(p, AgentsCall, "")

@@ -122,6 +122,42 @@ func TestScopesNarrow(t *testing.T) {
 	}
 }
 
+// TestListScopes checks which scopes are listed for a principal.
+func TestListScopes(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		claim, role, want string
+	}{
+		{"", "approver", "agents:read tasks:approve tasks:read"},
+		{"", "caller", "agents:call agents:read documents:read"},
+		{"tasks:approve config:read", "approver", "tasks:approve"},
+		{"agents:call:b agents:call:a tasks:approve", "caller", "agents:call:a agents:call:b"},
+		{"agents:call:a", "viewer", ""},
+		{"", "nobody", ""},
+	} {
+		t.Run(fmt.Sprintf("%q %s", tt.claim, tt.role), func(t *testing.T) {
+			t.Parallel()
+			policy, p := newPolicy(t, "a"), Principal{App: "a", Roles: []string{tt.role}, Scopes: parseNarrowingScopes(tt.claim)}
+			scopes, err := policy.ListScopes(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var words []string
+			for _, s := range scopes {
+				words = append(words, string(s))
+			}
+			if got := strings.Join(words, " "); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+	for _, p := range []Principal{{App: "b", Roles: []string{"admin"}}, {Platform: true}} {
+		if scopes, err := newPolicy(t, "a").ListScopes(p); !errors.Is(err, agentsvc.CodeDenied) {
+			t.Errorf("%+v: got %v, %v, want a refusal", p, scopes, err)
+		}
+	}
+}
+
 func TestTaskVisibility(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -23,7 +23,7 @@ const (
 	UsageRead    Scope = "usage:read"    // read usage, budgets and invoices
 
 	DocumentsRead  Scope = "documents:read"  // list, read and search the documents whose access includes the principal
-	DocumentsWrite Scope = "documents:write" // read every document; upload, delete and index documents
+	DocumentsWrite Scope = "documents:write" // upload, delete and index documents; with documents:read, read every document
 )
 
 // callPrefix begins a scope that allows calling one agent: agents:call:NAME.

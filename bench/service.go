@@ -23,9 +23,6 @@ func (l *lab) searchService(ctx context.Context, r *report) error {
 		"-benchtime", pick(l.quick, "50x", "200x"), "-timeout", "1h")
 	cmd.Dir = l.source
 	cmd.Env = append(os.Environ(), "STOA_TEST_POSTGRES="+l.postgres)
-	if !l.quick {
-		cmd.Env = append(cmd.Env, "STOA_BENCH_CHUNKS=100000")
-	}
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	if err := cmd.Run(); err != nil {

@@ -12,6 +12,8 @@
 // Money is a whole number of nano-units (10⁻⁹ of a currency), and so are prices: no amount is a fraction. Sums do not
 // overflow; they stop at the largest int64 ([stoa/billing/amount]).
 //
+// The index in the package comment of cmd/stoa/server (server.go) names the functions around a model call.
+//
 // The page docs/billing.md describes all of this for operators.
 package billing
 

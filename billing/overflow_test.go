@@ -166,7 +166,7 @@ func TestHugeRows(t *testing.T) {
 				t.Fatalf("app %s has no draft", app.Name)
 			}
 			last := drafts[0]
-			final, err := s.Invoices.FinalizeInvoice(ctx, actor, app, last.ID, true)
+			final, err := s.Invoices.FinalizeInvoice(ctx, actor, app, last.ID, invoice.FinalizeOptions{Force: true})
 			agentsvctest.RequireNoErrors(t, err)
 			want := amount.Money(math.MaxInt64)
 			if app.ID == other.ID {

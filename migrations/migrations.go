@@ -86,6 +86,15 @@ func (s Status) Obstacle() string {
 	return ""
 }
 
+// Latest returns the version of the last migration of engine that this program knows.
+func Latest(engine string) (uint, error) {
+	all, err := listVersions(engine)
+	if err != nil {
+		return 0, err
+	}
+	return all[len(all)-1], nil
+}
+
 // Up brings db, of the engine "postgres" or "sqlite", to the latest schema. A database with a newer schema is left as
 // it is, and is an error if this program cannot use it. On PostgreSQL any number of processes may call Up at once; it closes db, and allows logins to act under Stoa's
 // two roles. On SQLite the caller holds the lock on the file.
@@ -191,11 +200,11 @@ func lockDatabase(ctx context.Context, db *sql.DB) (unlock func(), err error) {
 // ReadStatus returns the state of the schema of db. It changes nothing and works on an empty database. On PostgreSQL it
 // needs a login that owns the tables or may act under the role stoa_platform.
 func ReadStatus(ctx context.Context, engine string, db *sql.DB) (Status, error) {
-	all, err := listVersions(engine)
+	latest, err := Latest(engine)
 	if err != nil {
 		return Status{}, err
 	}
-	s := Status{Latest: all[len(all)-1]}
+	s := Status{Latest: latest}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return s, err

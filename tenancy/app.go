@@ -11,6 +11,9 @@
 // committed first it starts again. Each process then reloads the app. The signal may be lost; the runtime cache
 // therefore also compares generations every second.
 //
+// Which app a credential belongs to is decided in agentsvc/surface/authenticate.go; see the index in the package comment
+// of cmd/stoa/server (server.go).
+//
 // The app of the process's own configuration file is the default app ([DefaultID]). It has no row in the table app;
 // only its token revocations, roles and API keys are in the database.
 package tenancy

@@ -67,6 +67,9 @@ func (s *store) changeApp(ctx context.Context, actor audit.Actor, action, name s
 		if err := f(e); err != nil {
 			return App{}, err
 		}
+		if err := s.describeDropped(ctx, e); err != nil {
+			return App{}, err
+		}
 		if dryRun {
 			return s.maskedApp(e.app, e.config), nil
 		}

@@ -90,6 +90,14 @@ func (s *store) compareConfigs(changes *changeSet, previous, now []byte) {
 	changes.compareValues(leaves[0], leaves[1])
 }
 
+// AddChanges adds to the detail of an audit entry, under "changes", the paths at which the values of previous and now differ, with
+// the keyed hashes of the values and not the values themselves.
+func AddChanges(detail map[string]any, h keyring.Hasher, previous, now map[string]any) {
+	changes := newChangeSet(h)
+	changes.compareValues(previous, now)
+	changes.addToDetail(detail)
+}
+
 // changeSet collects the paths at which values differ, with the hashes of the values.
 type changeSet struct {
 	hasher keyring.Hasher

@@ -12,8 +12,8 @@ type MaskedConfig struct {
 	Text []byte
 	// JSON is the same as a JSON object.
 	JSON []byte
-	// Warnings are what the configuration asks for and does not get. Only the methods that check the configuration
-	// return them.
+	// Warnings are what the configuration asks for and does not get, and the documents that it deletes. Only the methods that
+	// check the configuration return them.
 	Warnings []Warning
 }
 
@@ -25,9 +25,11 @@ func (c MaskedConfig) Decode() (doc map[string]any) {
 	return doc
 }
 
-// Warning is something that a configuration asks for and does not get, such as a temperature beyond the vendor's range.
+// Warning is something that a configuration asks for and does not get, such as a temperature beyond the vendor's range, or
+// something that a change of it deletes.
 type Warning struct {
-	Path         string
+	Path string
+	// Line and Column are 0 for what the text does not have.
 	Line, Column int
 	Message      string
 }

@@ -34,6 +34,8 @@ type AppPage struct {
 	Next string
 	// Total is the number of apps on all pages.
 	Total int
+	// encodeToken returns the token of the page after the app of that name.
+	encodeToken func(name string) string
 }
 
 // ListApps returns a page of the apps, ordered by name, with the default app among them. It selects one row more than
@@ -46,12 +48,11 @@ func (s *Service) ListApps(ctx context.Context, q AppQuery) (AppPage, error) {
 	if q.Status != "" && q.Status != Active && q.Status != Suspended && q.Status != Deleting {
 		return AppPage{}, agentsvc.NewInvalidError("status", "must be active, suspended or deleting")
 	}
-	list := "apps/" + string(q.Status)
-	after, err := s.store.keys.DecodeCursor(list, q.Token)
+	after, err := s.store.keys.DecodeCursor(q.listName(), q.Token)
 	if err != nil {
 		return AppPage{}, agentsvc.NewInvalidError("page_token", "%v", err)
 	}
-	page := AppPage{Apps: []App{}}
+	page := AppPage{Apps: []App{}, encodeToken: func(name string) string { return s.store.keys.EncodeCursor(q.listName(), name) }}
 	var b db.Batch
 	b.Query(func(row db.Row) error {
 		var r appRecord
@@ -68,10 +69,16 @@ func (s *Service) ListApps(ctx context.Context, q AppQuery) (AppPage, error) {
 	s.addDefaultApp(&page, q.Status, after)
 	if len(page.Apps) > q.Size {
 		page.Apps = page.Apps[:q.Size]
-		page.Next = s.store.keys.EncodeCursor(list, page.Apps[q.Size-1].Name)
+		page.Next = page.TokenAfter(q.Size - 1)
 	}
 	return page, nil
 }
+
+// TokenAfter returns the token of the page that begins after the app with index i, for callers that use a part of the page.
+func (p AppPage) TokenAfter(i int) string { return p.encodeToken(p.Apps[i].Name) }
+
+// listName identifies the list of q: a token is one of its list alone.
+func (q AppQuery) listName() string { return "apps/" + string(q.Status) }
 
 // addDefaultApp inserts the default app, which has no row, at its place in the order.
 func (s *Service) addDefaultApp(page *AppPage, status Status, after string) {

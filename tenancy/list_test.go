@@ -157,6 +157,9 @@ func TestAuditTrail(t *testing.T) {
 			{"new id", audit.Query{Filter: audit.Filter{App: string(second.ID)}, Size: 1}, acme[:1]},
 			{"default", audit.Query{Filter: audit.Filter{App: "default"}, Size: 1}, []string{"operator app.tokens.revoke"}},
 			{"actor", audit.Query{Filter: audit.Filter{Actor: "ana"}, Size: 2}, []string{"ana app.token", "ana app.restore", "ana app.secret.delete", "ana app.secret.put", "ana app.update"}},
+			{"action", audit.Query{Filter: audit.Filter{Actor: "ana", Action: "app.secret"}, Size: 2}, []string{"ana app.secret.delete", "ana app.secret.put"}},
+			{"prefix", audit.Query{Filter: audit.Filter{Actor: "ana", Action: "app.secret."}, Size: 2}, []string{"ana app.secret.delete", "ana app.secret.put"}},
+			{"prefix of an action alone", audit.Query{Filter: audit.Filter{Actor: "ana", Action: "app.secret.put."}, Size: 2}, nil},
 			{"both", audit.Query{Filter: audit.Filter{Actor: "ana", App: "globex"}, Size: 2}, nil},
 		}
 		for _, tt := range tests {

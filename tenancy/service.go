@@ -27,6 +27,9 @@ type Options struct {
 	// CheckConfig reports whether a configuration would load with these grants and secrets and on this plan, and what it
 	// would not get. Its error is returned to the caller unchanged. A configuration that it refuses is never stored.
 	CheckConfig func(ctx context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) ([]Warning, error)
+	// CountDocuments returns how many documents each document store of an app has, by the store's name. It is called only for
+	// a change with which stores leave the configuration. Without it a change does not warn of the documents that it deletes.
+	CountDocuments func(ctx context.Context, app db.ID) (map[string]int, error)
 	// Guard checks the folders that grants name; nil allows all but the system's own folders.
 	Guard *grant.Guard
 	// CheckPlan returns an error if there is no plan of that name. Without it any name is accepted.

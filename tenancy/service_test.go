@@ -1,6 +1,8 @@
 package tenancy_test
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -319,6 +321,70 @@ func TestWarnings(t *testing.T) {
 			t.Errorf("changed, dry run %v: %v, %v", dryRun, app.Config.Warnings, err)
 		}
 	}
+}
+
+// TestDroppedDocumentStores checks that a change and a restore warn of the documents of the stores that leave the configuration,
+// in a dry run as well, that the audit trail has their numbers, and that documents are not counted for any other change.
+func TestDroppedDocumentStores(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		counted := 0
+		o := tenancytest.NewOptions()
+		o.CountDocuments = func(context.Context, db.ID) (map[string]int, error) {
+			counted++
+			return map[string]int{"empty": 0, "guide": 1, "left before": 4, "manual": 2}, nil
+		}
+		s := tenancy.New(d, tenancytest.NewKeyring(t, tenancytest.MasterKey), tenancytest.NewBus(), o)
+		const first = `{"document_stores": {"empty": {}, "guide": {}, "manual": {}, "new": {}}}`
+		app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(first)})
+		put := func(config string) func(dryRun bool) (tenancy.App, error) {
+			return func(dryRun bool) (tenancy.App, error) {
+				return s.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Config: []byte(config)}, dryRun)
+			}
+		}
+		restore := func(n int64) func(dryRun bool) (tenancy.App, error) {
+			return func(dryRun bool) (tenancy.App, error) {
+				return s.Revisions.Restore(t.Context(), tenancytest.Actor, "acme", n, dryRun, tenancy.Precondition{ID: app.ID})
+			}
+		}
+		cold := []tenancy.Warning{{Path: "warn", Line: 1, Column: 1, Message: "cold"}}
+		guide := tenancy.Warning{Path: "document_stores.guide", Message: "the store leaves the configuration: its 1 document is deleted"}
+		manual := tenancy.Warning{Path: "document_stores.manual", Message: "the store leaves the configuration: its 2 documents are deleted"}
+		for _, step := range []struct {
+			name    string
+			do      func(dryRun bool) (tenancy.App, error)
+			want    []tenancy.Warning
+			dropped any // of the audit entry
+			counted int // calls of CountDocuments
+		}{
+			{"the same stores", put(`{"document_stores": {"manual": {}, "guide": {}, "empty": {"embedder": "words"}, "new": {}}}`), nil, nil, 0},
+			{"fewer stores", put(`{"warn": "cold", "document_stores": {"manual": {}}}`),
+				[]tenancy.Warning{cold[0], guide}, map[string]any{"guide": json.Number("1")}, 2},
+			{"the same text", put(`{"warn": "cold", "document_stores": {"manual": {}}}`), cold, nil, 0},
+			{"more stores", restore(1), nil, nil, 0},
+			{"no stores", put(`{}`), []tenancy.Warning{guide, manual}, map[string]any{"guide": json.Number("1"), "manual": json.Number("2")}, 2},
+			{"again", restore(3), cold, nil, 0},
+			{"an earlier revision", restore(5), []tenancy.Warning{manual}, map[string]any{"manual": json.Number("2")}, 2},
+		} {
+			counted = 0
+			for _, dryRun := range []bool{true, false} {
+				app, err := step.do(dryRun)
+				if diff := cmp.Diff(step.want, app.Config.Warnings, cmpopts.EquateEmpty()); err != nil || diff != "" {
+					t.Errorf("%s, dry run %v: %v (-want +got):\n%s", step.name, dryRun, err, diff)
+				}
+			}
+			if counted != step.counted {
+				t.Errorf("%s: documents were counted %d times, want %d", step.name, counted, step.counted)
+			}
+			entries, _, err := s.Trail.List(t.Context(), audit.Query{Filter: audit.Filter{App: "acme"}, Size: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(step.dropped, entries[0].Detail["dropped_documents"]); diff != "" {
+				t.Errorf("%s: the audit entry (-want +got):\n%s", step.name, diff)
+			}
+		}
+	})
 }
 
 func TestSuspend(t *testing.T) {

@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"stoa/tenancy/db"
+	"stoa/tenancy/db/batchsize"
 )
-
-// deleteBatchSize bounds the rows that one statement deletes, so that no transaction holds locks for long.
-const deleteBatchSize = 1000
 
 // tenantTable is a table whose rows belong to tenants.
 type tenantTable struct {
@@ -83,15 +82,13 @@ func findSQLiteTables(ctx context.Context, h *db.Handle) (tables []tenantTable, 
 // quoteIdentifier quotes a name for SQL.
 func quoteIdentifier(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// deleteSQL returns the statement that deletes up to deleteBatchSize rows of the tenant $1. It is the only SQL of this
+// deleteSQL returns the statement that deletes up to $2 rows of the tenant $1. It is the only SQL of this
 // package that contains a name from the catalogue.
 func (t tenantTable) deleteSQL(e db.Engine) string {
 	if e == db.Postgres {
-		return fmt.Sprintf(`DELETE FROM %s WHERE tenant = $1 AND %s = ANY (ARRAY(SELECT %[2]s FROM %[1]s WHERE tenant = $1 LIMIT %[3]d))`,
-			t.name, t.rowKey, deleteBatchSize)
+		return fmt.Sprintf(`DELETE FROM %s WHERE tenant = $1 AND %s = ANY (ARRAY(SELECT %[2]s FROM %[1]s WHERE tenant = $1 LIMIT $2))`, t.name, t.rowKey)
 	}
-	return fmt.Sprintf(`DELETE FROM %s WHERE tenant = $1 AND (%s) IN (SELECT %[2]s FROM %[1]s WHERE tenant = $1 LIMIT %[3]d)`,
-		t.name, t.rowKey, deleteBatchSize)
+	return fmt.Sprintf(`DELETE FROM %s WHERE tenant = $1 AND (%s) IN (SELECT %[2]s FROM %[1]s WHERE tenant = $1 LIMIT $2)`, t.name, t.rowKey)
 }
 
 // deleteTenantRows deletes a tenant's rows from every tenant table and returns their number.
@@ -101,12 +98,19 @@ func deleteTenantRows(ctx context.Context, h *db.Handle, id db.ID) (total int64,
 		return 0, err
 	}
 	for _, t := range tables {
-		for n := int64(deleteBatchSize); n == deleteBatchSize; total += n {
+		size := int64(batchsize.First)
+		for {
+			n, began := int64(0), time.Now()
 			var b db.Batch
-			b.Exec(&n, t.deleteSQL(h.Engine()), string(id))
+			b.Exec(&n, t.deleteSQL(h.Engine()), string(id), size)
 			if err := h.Do(ctx, &b); err != nil {
 				return total, fmt.Errorf("delete rows of %s: %w", t.name, err)
 			}
+			total += n
+			if n < size {
+				break
+			}
+			size = batchsize.Next(size, time.Since(began))
 		}
 	}
 	return total, nil

@@ -128,6 +128,14 @@ func mediaType(name string) string {
 	return "application/octet-stream"
 }
 
+// FindHomePage returns where the console is, relative to the root, or "" if it is not on the listener that got the request.
+func (o Options) FindHomePage(r *http.Request) string {
+	if !(site{at: o.At}).isHere(r) {
+		return ""
+	}
+	return strings.TrimPrefix(Path, "/")
+}
+
 // Routes returns the routes of the console. They need no credential: the files are the same for everyone, and hold
 // nothing of an app.
 func Routes(o Options) ([]surface.Route, error) {

@@ -212,6 +212,84 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
+// TestRoot checks that the root leads browsers to the console, also those without a credential, and answers every other client
+// as without the console.
+func TestRoot(t *testing.T) {
+	t.Parallel()
+	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
+	serve := func(o surface.Options) *surfacetest.Fixture {
+		return surfacetest.New(t, surfacetest.Options{Surface: o}, func(*surfacetest.Fixture) []surface.Route {
+			answer := func(w http.ResponseWriter, _ *http.Request) error { _, err := w.Write([]byte("{}")); return err }
+			return []surface.Route{
+				{Method: http.MethodPost, Pattern: "/", Kind: surface.Open, Serve: answer},
+				{Method: http.MethodPost, Pattern: "/stream", Kind: surface.Open, Serve: answer},
+			}
+		})
+	}
+	with, without := serve(surface.Options{Browsers: surface.Browsers{FindHomePage: web.Options{}.FindHomePage}}), serve(surface.Options{})
+	elsewhere := serve(surface.Options{Browsers: surface.Browsers{FindHomePage: web.Options{At: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}}.FindHomePage}})
+	for _, tt := range []struct {
+		name, method, path, accept string
+		h                          *surfacetest.Fixture
+		leads                      bool
+	}{
+		{"a browser", "GET", "/", browser, with, true},
+		{"a browser, HEAD", "HEAD", "/", browser, with, true},
+		{"HTML before JSON of the same weight", "GET", "/", "text/html, application/json", with, true},
+		{"any", "GET", "/", "*/*", with, false},
+		{"nothing", "GET", "/", "", with, false},
+		{"JSON", "GET", "/", "application/json", with, false},
+		{"JSON before HTML", "GET", "/", "application/json, text/html", with, false},
+		{"JSON rather than HTML", "GET", "/", "text/html;q=0.5, application/a2a+json", with, false},
+		{"a stream rather than HTML", "GET", "/", "text/html;q=0.9, text/event-stream", with, false},
+		{"no HTML", "GET", "/", "text/html;q=0, */*", with, false},
+		{"a message", "POST", "/", browser, with, false},
+		{"another path", "GET", "/stream", browser, with, false},
+		{"the console is on another listener", "GET", "/", browser, elsewhere, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			resp, body := doOnce(t, tt.h, tt.method, tt.path, tt.accept)
+			if tt.leads {
+				if resp.StatusCode != http.StatusTemporaryRedirect || resp.Header.Get("Location") != "console/" || resp.Header.Get("Vary") != "Accept" {
+					t.Errorf("%d %v", resp.StatusCode, resp.Header)
+				}
+				return
+			}
+			plain, plainBody := doOnce(t, without, tt.method, tt.path, tt.accept)
+			got, want := []any{resp.StatusCode, resp.Header["Allow"], resp.Header.Get("Content-Type"), len(body)}, []any{plain.StatusCode, plain.Header["Allow"], plain.Header.Get("Content-Type"), len(plainBody)}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-without the console +with):\n%s", diff)
+			}
+			if isRoot := tt.path == "/" && tt.method == "GET" && tt.h == with; isRoot != (resp.Header.Get("Vary") == "Accept") {
+				t.Errorf("Vary %q", resp.Header.Get("Vary"))
+			}
+		})
+	}
+}
+
+// doOnce sends a request and follows no redirect.
+func doOnce(t *testing.T, h *surfacetest.Fixture, method, path, accept string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, h.URL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if accept != "" {
+		r.Header.Set("Accept", accept)
+	}
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(body)
+}
+
 // TestDist checks the built files: each gzip form equals its file, the page has no inline script or style, nothing
 // evaluates text as a script, and the first page loads at most 260 kB.
 func TestDist(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/tool"
@@ -116,8 +117,9 @@ func (t *toolCalls) callTools(ctx context.Context, now []agentsvc.ToolCall, late
 	results := make(chan toolOutcome, len(now))
 	for i, c := range now {
 		go func() {
+			startedAt := time.Now()
 			d := t.callTool(ctx, c)
-			d.index = i
+			d.index, d.res.Took = i, time.Since(startedAt).Truncate(time.Microsecond) // as it is stored
 			results <- d
 		}()
 	}

@@ -294,6 +294,14 @@ func (val *validation) requireGrantedPath(s document.Location, power, path strin
 	val.addProblem(s, fmt.Sprintf("lies below none of the folders that the operator has granted by %s: %s", power, strings.Join(val.Grants.Roots(power), ", ")))
 }
 
+// checkAgents warns of an app's document without agents: it may be a first step, and answers no message. The operator's file
+// often has none.
+func (val *validation) checkAgents(root document.Location, agents map[string]*Agent) {
+	if val.Tenant && len(agents) == 0 {
+		val.addWarning(root.Child("agents"), "the app has no agents, so it answers no message: add one")
+	}
+}
+
 // addWarning adds a warning at s.
 func (val *validation) addWarning(s document.Location, message string) {
 	val.warnings = append(val.warnings, s.NewProblem(message))

@@ -124,13 +124,13 @@ type Chunking struct {
 	// Strategy is where to cut: anywhere (simple), with an overlap (overlapping), or where the meaning changes (semantic).
 	Strategy string `yaml:"strategy" jsonschema:"enum=simple,enum=overlapping,enum=semantic,default=simple"`
 	// Size is how long a piece is, in characters.
-	Size int `yaml:"size" jsonschema:"minimum=1,default=1000"`
+	Size int `yaml:"size" jsonschema:"minimum=50,maximum=20000,default=1000"`
 	// Overlap is how much of a piece the next one repeats.
 	Overlap int `yaml:"overlap" jsonschema:"minimum=0,default=0"`
 	// MinSize is the shortest piece worth keeping.
 	MinSize int `yaml:"min_size" jsonschema:"minimum=0,default=100"`
 	// MaxSize is the longest piece.
-	MaxSize int `yaml:"max_size" jsonschema:"minimum=1,default=2000"`
+	MaxSize int `yaml:"max_size" jsonschema:"minimum=50,maximum=20000,default=2000"`
 	// PreserveWords never cuts inside a word.
 	PreserveWords bool `yaml:"preserve_words" jsonschema:"default=true"`
 }

@@ -65,13 +65,16 @@ func readConfig(src []byte, o Options) (*Config, *document.Document) {
 	}
 	doc := document.Read(src, o.Lookup, missing)
 	cfg := document.New[Config]()
+	root := document.Location{Value: doc.Root}
+	c := validation{Options: o, doc: doc, entryNames: map[string][]string{}}
 	if doc.Root == nil {
+		c.checkAgents(root, cfg.Agents)
+		cfg.warnings = c.warnings
 		return cfg, doc
 	}
 	if o.Tenant {
 		refuseBlocks(doc, operatorBlocks)
 	}
-	root := document.Location{Value: doc.Root}
 	doc.DecodeStruct(root, reflect.ValueOf(cfg).Elem())
 	cfg.agentOrder = root.Child("agents").Keys()
 
@@ -95,7 +98,7 @@ func readConfig(src []byte, o Options) (*Config, *document.Document) {
 			e.APIKey = ""
 		}
 	}
-	c := validation{Options: o, doc: doc, entryNames: map[string][]string{}, databases: cfg.Databases, llms: cfg.LLMs, guardrails: cfg.Guardrails}
+	c.databases, c.llms, c.guardrails = cfg.Databases, cfg.LLMs, cfg.Guardrails
 	for _, f := range document.FieldsOf(reflect.TypeFor[Config]()) {
 		c.entryNames[f.Name] = slices.Sorted(slices.Values(root.Child(f.Name).Keys()))
 	}
@@ -107,6 +110,7 @@ func readConfig(src []byte, o Options) (*Config, *document.Document) {
 		c.metricsPath = cfg.Observability.Metrics.Endpoint
 	}
 	c.walkValue(root, reflect.ValueOf(cfg).Elem())
+	c.checkAgents(root, cfg.Agents)
 	c.checkCards(root.Child("agents"), cfg.Agents)
 	cfg.isTooLarge = !c.checkCompiled(root)
 	cfg.warnings = c.warnings

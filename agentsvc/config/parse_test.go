@@ -224,6 +224,7 @@ func TestTemperatureIsClamped(t *testing.T) {
   newest: {model: claude-opus-5-5, api_key: k, temperature: 2}
   limit: {provider: anthropic, api_key: k, temperature: 1}
   other: {provider: gemini, api_key: k, temperature: 2}
+agents: {assistant: {llm: hot}}
 `
 	cfg := mustParse(t, src, Options{})
 	for name, want := range map[string]float64{"hot": 1, "newest": 1, "limit": 1, "other": 2} {
@@ -379,6 +380,19 @@ func TestWebhookPaths(t *testing.T) {
 	}
 }
 
+// TestNoAgentsWarning checks that a configuration without agents, which loads and answers nothing, is warned of.
+func TestNoAgentsWarning(t *testing.T) {
+	t.Parallel()
+	for src, want := range map[string]int{
+		"{}": 1, "agents: {}": 1, "llms: {m: {provider: scripted}}": 1, "# nothing\n": 1, "llms: {m: {provider: scripted}}\nagents: {a: {llm: m}}": 0,
+	} {
+		got := mustParse(t, src, Options{Tenant: true}).Warnings()
+		if len(got) != want || want > 0 && (got[0].Path != "agents" || !strings.Contains(got[0].Message, "the app has no agents")) {
+			t.Errorf("%q: %v", src, got)
+		}
+	}
+}
+
 // TestSharedLimitWarning checks that a limit of users is warned of where callers need no credential.
 func TestSharedLimitWarning(t *testing.T) {
 	t.Parallel()
@@ -386,7 +400,7 @@ func TestSharedLimitWarning(t *testing.T) {
 	for src, want := range map[string]int{
 		"": 1, fmt.Sprintf(auth, ", require_auth: false"): 1, fmt.Sprintf(auth, ""): 0,
 	} {
-		cfg, err := Parse([]byte("rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: day, limit: 1}]}\n"+src), Options{})
+		cfg, err := Parse([]byte("rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: day, limit: 1}]}\nllms: {m: {provider: scripted}}\nagents: {a: {llm: m}}\n"+src), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

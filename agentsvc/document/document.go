@@ -137,12 +137,20 @@ type StoreStatus struct {
 	// Generation counts the rebuilds of the store for another embedder or chunking.
 	Generation int64
 	Embedder   string // the model of the vectors, "" = searched by words only
+	// VectorIndex is how a search compares vectors that the platform's database has: [Exact] or [HNSW]; "" if it has none.
+	VectorIndex string
 	// EmbeddedTokens is what embedding has used, of all generations.
 	EmbeddedTokens int64
 	// OldestPending is when the document that waits longest was received; zero if none waits.
 	OldestPending time.Time
 	UpdatedAt     time.Time
 }
+
+// The ways to compare vectors: with each of them, or by the store's approximate index.
+const (
+	Exact = "exact"
+	HNSW  = "hnsw"
+)
 
 // Mode is how a store is searched.
 type Mode string

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"iter"
+
+	"stoa/agentsvc"
 )
 
 // WithFallback returns a provider that calls p and, where p fails with an [*Error] before its first chunk, the others
@@ -36,6 +38,7 @@ func (f fallbackProvider) Stream(ctx context.Context, req Request) iter.Seq2[Chu
 		// Only failures of the model's side: an invalid request (e.g. a file type) is the caller's to change, and a
 		// local error (context, capacity, budget) would meet the next model too.
 		if e := (*Error)(nil); errors.As(first, &e) {
+			forward := changeUsage(yield, func(u *agentsvc.Usage) { u.Fallback = true })
 			for i, p := range f.others {
 				if ctx.Err() != nil {
 					first = ctx.Err()
@@ -44,7 +47,7 @@ func (f fallbackProvider) Stream(ctx context.Context, req Request) iter.Seq2[Chu
 				if !req.Attempts.startModel(len(f.others) - i - 1) {
 					break
 				}
-				if forwardAnswer(p.Stream(ctx, req), yield) == nil {
+				if forwardAnswer(p.Stream(ctx, req), forward) == nil {
 					return
 				}
 			}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
+	"stoa/agentsvc"
 )
 
 // Bounds of retries. maxRetryTime bounds the time since the first attempt after which no further one starts;
@@ -40,7 +42,11 @@ func (r retryingProvider) Stream(ctx context.Context, req Request) iter.Seq2[Chu
 		retryBackoff, startedAt := backoff.NewExponentialBackOff(), time.Now()
 		for attempt := 1; ; attempt++ {
 			req.Attempts.requests--
-			err := forwardAnswer(r.next.Stream(ctx, req), yield)
+			forward := yield
+			if attempt > 1 {
+				forward = changeUsage(yield, func(u *agentsvc.Usage) { u.Retries = int64(attempt - 1) })
+			}
+			err := forwardAnswer(r.next.Stream(ctx, req), forward)
 			if err == nil {
 				return
 			}
@@ -79,6 +85,19 @@ func forwardAnswer(answer iter.Seq2[Chunk, error], yield func(Chunk, error) bool
 		}
 	}
 	return nil
+}
+
+// changeUsage returns yield with change applied to the usage that chunks report, for a decorator that knows more about
+// the call than the model. The usage of the chunk is not changed in place: its producer may keep it.
+func changeUsage(yield func(Chunk, error) bool, change func(*agentsvc.Usage)) func(Chunk, error) bool {
+	return func(c Chunk, err error) bool {
+		if c.Usage != nil {
+			u := *c.Usage
+			change(&u)
+			c.Usage = &u
+		}
+		return yield(c, err)
+	}
 }
 
 // retryDelay returns the time to wait before the next attempt, and whether there may be one.

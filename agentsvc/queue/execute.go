@@ -181,7 +181,8 @@ func (e *executor) handleSafely(ctx context.Context, run store.Run) (err error) 
 }
 
 // dropRun ends the row of a run whose task no longer waits for it. The statement does nothing if the run is leased to
-// another attempt by then.
+// another attempt by then, or if its task waits: the run then belongs to a later execution here, or returnUnexecuted
+// returns it.
 func (e *executor) dropRun(run store.Run) {
 	// Not the run's context: it has ended with the lost lease.
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

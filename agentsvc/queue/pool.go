@@ -3,8 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,7 +51,7 @@ type Pool struct {
 func New(d *db.DB, handle Handler, o Options) *Pool {
 	o = o.withDefaults()
 	runs := store.NewRunQueue(d)
-	worker := newWorkerID()
+	worker := o.Worker
 	base, cancel := context.WithCancelCause(context.Background())
 	wake, awaited := newClaimSignal(), &awaitedApps{apps: map[db.ID]int64{}}
 	active := &activeRuns{runs: runs, worker: worker, running: map[taskKey]*activeRun{}, returned: map[unexecutedRun]time.Time{}}
@@ -76,17 +74,6 @@ func New(d *db.DB, handle Handler, o Options) *Pool {
 		watcher: &watcher{requests: callcancel.NewQueue(d), options: o, worker: worker, active: active, signal: make(chan struct{}, 1)},
 		depths:  &queueDepths{count: runs.CountWaiting, apps: map[db.ID]*tenantDepth{}},
 	}
-}
-
-// newWorkerID returns what identifies the process in lease rows and in log lines about its death: its host, by which an
-// operator finds it, its process id and a part that is new for each start.
-func newWorkerID() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	id := agentsvc.NewID()
-	return fmt.Sprintf("%.63s-%d-%s", host, os.Getpid(), id[len(id)-12:])
 }
 
 // Open acquires this process's first lease. With alone, no other process can hold a lease (the lock on the SQLite file

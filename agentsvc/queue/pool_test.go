@@ -448,6 +448,7 @@ func TestStop(t *testing.T) {
 			b.Fatalf("another's stop: %v", cause)
 		case <-time.After(20 * time.Millisecond):
 		}
+		b.cancelTask(run)
 		p.StopRun("acme", run.Task)
 		if cause := receiveValue(b, causes); !errors.Is(cause, agentsvc.ErrLeaseLost) {
 			b.Errorf("stopped because %v", cause)
@@ -560,6 +561,81 @@ func (fix fixture) runUntil(p *queue.Pool, run store.Run, want runRow) {
 	}
 }
 
+// TestClaimNotCommitted: the runs of a claim whose commit failed are not started, although the database had returned
+// them: no lease would protect them from the worker that claims them next. They are executed once, after a claim that was
+// committed.
+func TestClaimNotCommitted(t *testing.T) {
+	forEachEngine(t, func(b fixture) {
+		failed := make(chan string, 100)
+		log := slog.New(slog.NewTextHandler(writerFunc(func(line []byte) (int, error) {
+			if strings.Contains(string(line), "the queue cannot be read") {
+				failed <- string(line)
+			}
+			return len(line), nil
+		}), nil))
+		began := make(chan store.Run, 100)
+		commit := dbtest.FailCommits(b.T, b.d, "run", "NEW.state = 'running'")
+		p, _ := b.openPool(queue.Options{Log: log}, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
+			began <- run
+			return b.finishRun(ctx, run, lease)
+		})
+		queued, awaited := b.acceptRun(""), b.acceptRun("")
+		p.WakeClaimers()
+		receiveValue(b, failed)
+		p.NotifyQueued(store.NewTurn{Run: awaited, Priority: store.PriorityAwaited})
+		receiveValue(b, failed)
+		commit()
+		b.waitForRow(queued, runRow{store.Completed, 1})
+		b.waitForRow(awaited, runRow{store.Completed, 1})
+		if len(began) != 2 {
+			b.Errorf("%d executions began, want one of each run", len(began))
+		}
+	})
+}
+
+// writerFunc is a function as an [io.Writer].
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(line []byte) (int, error) { return f(line) }
+
+// TestEarlierExecutionDropsNothing: a run was returned uncounted while this process still executes it, and is claimed
+// here again, as the same attempt. That the earlier execution loses its lease does not end the run of the later one.
+func TestEarlierExecutionDropsNothing(t *testing.T) {
+	forEachEngine(t, func(b fixture) {
+		executions := make(chan store.Run, 10)
+		dropped := make(chan struct{})
+		var first atomic.Bool
+		p, _ := b.openPool(queue.Options{StaleAfter: time.Hour, MaxInflight: 1}, func(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
+			executions <- run
+			if first.CompareAndSwap(false, true) {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			<-dropped
+			return b.finishRun(ctx, run, lease)
+		})
+		run := b.startLiveRun(p)
+		receiveValue(b, executions)
+		if err := store.NewRunQueue(b.d).ReturnRun(b.Context(), run, store.ReturnOptions{Uncounted: true}); err != nil {
+			b.Fatal(err)
+		}
+		p.WakeClaimers()
+		if again := receiveValue(b, executions); again.Attempts != run.Attempts {
+			b.Fatalf("it is attempt %d, want %d again", again.Attempts, run.Attempts)
+		}
+		b.waitUntil("the earlier execution has ended", func() bool { _, ok := p.AcquireSlot("acme"); return ok })
+		p.ReleaseSlot("acme")
+		close(dropped)
+		b.waitForRow(run, runRow{store.Completed, 1})
+		if t, err := b.st.Tasks.LoadState(b.Context(), run.Task); err != nil || t.Status.State != agentsvc.Completed {
+			b.Errorf("the task is %s (%v)", t.Status.State, err)
+		}
+		if len(executions) != 0 {
+			b.Errorf("%d further executions", len(executions))
+		}
+	})
+}
+
 // TestEarlierAttemptStops: a run returns to a process that still executes an earlier attempt of it: the earlier
 // attempt is cancelled, which does not affect the later one.
 func TestEarlierAttemptStops(t *testing.T) {
@@ -603,6 +679,7 @@ func TestGivenUp(t *testing.T) {
 		o := queue.Options{Retry: queue.Retry{MaxRetries: 1, InitialDelay: time.Millisecond, MaxDelay: time.Millisecond}}
 		o.GiveUp = func(_ context.Context, run store.Run, reason string) error {
 			given <- end{run.Attempts, reason}
+			b.cancelTask(run)
 			return agentsvc.ErrLeaseLost
 		}
 		p, _ := b.openPool(o, func(context.Context, store.Run, agentsvc.LeaseCheck) error {
@@ -633,6 +710,16 @@ func TestGivenUp(t *testing.T) {
 		}
 		b.waitForRow(dead, runRow{store.Completed, 3})
 	})
+}
+
+// cancelTask ends the task of a run, which then does not wait for it any more.
+func (fix fixture) cancelTask(run store.Run) {
+	fix.Helper()
+	var batch db.Batch
+	batch.Exec(nil, "UPDATE task SET state = 'cancelled' WHERE tenant = $1 AND id = $2", string(run.Tenant), string(run.Task))
+	if err := fix.d.Platform().Do(context.Background(), &batch); err != nil {
+		fix.Error(err)
+	}
 }
 
 // newAttemptsUpdate sets how many attempts a run has had.

@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/fleet"
 	"stoa/agentsvc/store"
 	"stoa/tenancy/db"
 	"stoa/tenancy/signal"
@@ -42,6 +43,8 @@ import (
 
 // Options configure a [Pool]. A zero field takes the default that its comment names.
 type Options struct {
+	// Worker identifies this process in leases: a new [fleet.NewProcessID].
+	Worker string
 	// Workers is how many runs claimed from the queue execute at a time: 4. One more slot exists for a tenant that
 	// has none of them.
 	Workers int
@@ -81,6 +84,9 @@ type Calls interface {
 }
 
 func (o Options) withDefaults() Options {
+	if o.Worker == "" {
+		o.Worker = fleet.NewProcessID()
+	}
 	if o.Workers == 0 {
 		o.Workers = 4
 	}

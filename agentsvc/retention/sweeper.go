@@ -35,7 +35,7 @@ func (p Policy) WithDefaults(plan store.Retention) Policy {
 	return p
 }
 
-// Options are the options of a [Sweeper]. All but OnSwept are required.
+// Options are the options of a [Sweeper]. All but Process and OnSwept are required.
 type Options struct {
 	// Apps lists the apps to sweep.
 	Apps *tenancy.Service
@@ -44,6 +44,8 @@ type Options struct {
 	LoadPolicy func(ctx context.Context, a tenancy.App) (Policy, error)
 	// SweepExternal deletes the expired sessions of an app whose database only its runtime can open.
 	SweepExternal func(ctx context.Context, app db.ID, r store.Retention) (store.SweepCounts, error)
+	// Process identifies this process as the holder of the lease; "" = a new id.
+	Process string
 	// OnSwept is called with what was deleted of one app; nil = it is not counted.
 	OnSwept func(store.SweepCounts)
 	Log     *slog.Logger
@@ -78,9 +80,9 @@ type appState struct {
 	seen bool
 }
 
-// NewSweeper returns a sweeper of the apps in d, with a lease holder's id that is unique to this process.
+// NewSweeper returns a sweeper of the apps in d.
 func NewSweeper(d *db.DB, o Options) *Sweeper {
-	return &Sweeper{db: d, options: o, lease: leader.New(d, "sweep", agentsvc.NewID()), apps: map[db.ID]*appState{}}
+	return &Sweeper{db: d, options: o, lease: leader.New(d, "sweep", cmp.Or(o.Process, agentsvc.NewID())), apps: map[db.ID]*appState{}}
 }
 
 // Run sweeps every sweepInterval until ctx ends, then releases the lease so that another process need not wait for its

@@ -74,6 +74,11 @@ func TestRecovery(t *testing.T) {
 				if end.Status.State != c.want || !strings.Contains(end.Status.Message.Text(), c.why) {
 					t.Errorf("the task is %s: %q", end.Status.State, end.Status.Message.Text())
 				}
+				log, err := h.st.Events.Load(t.Context(), nil, got.ID, 0, 100)
+				at := slices.IndexFunc(log, func(ev agentsvc.Event) bool { return ev.Attempt != nil })
+				if err != nil || at < 0 || !log[at].Attempt.Interrupted || log[at].Attempt.Number < 1 || !strings.Contains(log[at].Attempt.Reason, "process") {
+					t.Errorf("the log does not say that the process stopped: %v (%v)", eventKinds(log), err)
+				}
 			})
 		}
 	})

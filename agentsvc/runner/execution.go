@@ -83,6 +83,9 @@ func (exe *execution) replayJournal(ctx context.Context) error {
 		return err
 	}
 	for i, ev := range evs {
+		if ev.Attempt != nil {
+			continue // it is about this run, and no work of the turn
+		}
 		exe.applyEvent(ev)
 		exe.lastFactAt = ev.At
 		exe.recorded = exe.recorded || i > 0 && ev.Status == nil

@@ -243,8 +243,13 @@ func TestRecordedNotRepeated(t *testing.T) {
 		if diff := cmp.Diff([]string{"1/0", "1/1", "1/1", "1/1"}, m.requestSteps()); diff != "" {
 			t.Errorf("asked\n%s", diff)
 		}
-		if diff := cmp.Diff([]string{"submitted", "working", "usage", "message", "result", "usage", "completed"}, eventKinds(facts)); diff != "" {
+		if diff := cmp.Diff([]string{"submitted", "working", "usage", "message", "result", "attempt", "attempt", "usage", "completed"}, eventKinds(facts)); diff != "" {
 			t.Error(diff)
+		}
+		for i, ev := range facts[5:7] {
+			if a := ev.Attempt; a.Number != int64(i+2) || a.Interrupted || !strings.Contains(a.Reason, "is busy") || a.Delay <= 0 {
+				t.Errorf("%+v", a)
+			}
 		}
 		if diff := cmp.Diff([]string{"user: look", "agent calls: One moment.", "result: a cat", "agent: I saw: a cat"}, h.sessionLines(t)); diff != "" {
 			t.Error(diff)
@@ -309,10 +314,10 @@ func TestStoppedInToolCall(t *testing.T) {
 						break
 					}
 				}
-				want, requested := []string{"submitted", "working", "usage", "message", "result", "usage", "completed"}, []string{"1/1"}
+				want, requested := []string{"submitted", "working", "usage", "message", "attempt", "result", "usage", "completed"}, []string{"1/1"}
 				times, message := int64(2), "a cat"
 				if !idempotent {
-					want, requested = []string{"submitted", "working", "usage", "message", "approval", "input_required"}, nil
+					want, requested = []string{"submitted", "working", "usage", "message", "attempt", "approval", "input_required"}, nil
 					times, message = 1, "unknown. Run it again?"
 				}
 				if diff := cmp.Diff(want, eventKinds(facts)); diff != "" {

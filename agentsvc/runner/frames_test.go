@@ -172,7 +172,7 @@ func TestStoppedInSubAgentCall(t *testing.T) {
 			}
 		}
 		want := []string{
-			"submitted", "working", "message", "chain[1.1]/first message", "chain[1.1]/second message", "chain[1.1]/second result",
+			"submitted", "working", "message", "chain[1.1]/first message", "chain[1.1]/second message", "attempt", "chain[1.1]/second result",
 			"chain[1.1]/second message", "chain[1.1] message", "result", "completed",
 		}
 		if diff := cmp.Diff(want, formatFramed(facts)); diff != "" {

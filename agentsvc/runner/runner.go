@@ -3,8 +3,8 @@
 //
 // One run goes through these steps:
 //
-//  1. [Runner.Run] creates a [task.Recorder]. A run that was claimed from the queue has Epoch 0; BeginRun then
-//     acquires the task's lease and sets the epoch that fences every later write. A run that was handed over in
+//  1. [Runner.Run] creates a [task.Recorder]. A run that was claimed from the queue has a lease with Epoch 0; BeginRun
+//     raises the task's epoch, which fences every later write. A run that was handed over in
 //     memory was created with its epoch.
 //  2. loadInvocation reads the session and, where the turn had earlier attempts or was resumed by a decision,
 //     replays the turn's journal. Model answers and tool results that the journal contains are not produced again.
@@ -199,6 +199,8 @@ func (exe *execution) recordFailure(ctx context.Context, err error) error {
 	if after, passes := isTransient(err); passes {
 		if delay, ok := exe.retry.NextDelay(exe.run.Attempts); ok {
 			delay = max(delay, min(after, exe.retry.MaxDelay))
+			reason, _ := describeFailure(err)
+			exe.pending = append(exe.pending, agentsvc.Event{Attempt: &agentsvc.Attempt{Number: exe.run.Attempts + 1, Reason: reason, Delay: delay}})
 			return exe.writeRecord(ctx, store.Record{Events: exe.pending, EndState: store.Pending, RetryDelay: delay, Error: err.Error()})
 		}
 	}

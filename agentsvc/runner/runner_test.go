@@ -275,6 +275,8 @@ func eventKinds(evs []agentsvc.Event) (lines []string) {
 			lines = append(lines, "artifact")
 		case ev.Usage != nil:
 			lines = append(lines, "usage")
+		case ev.Attempt != nil:
+			lines = append(lines, "attempt")
 		}
 	}
 	return lines

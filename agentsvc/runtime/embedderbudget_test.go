@@ -82,7 +82,7 @@ func startIndexerOf(t *testing.T, d *db.DB, a *runtime.Runtime) {
 			return indexing.Configured{Generation: 1, IsKept: true}, nil
 		},
 		CheckActive: func(context.Context, db.ID) error { return nil },
-		Log:         slog.New(slog.DiscardHandler), PollInterval: 5 * time.Millisecond,
+		Log:         slog.New(slog.DiscardHandler), PollInterval: 5 * time.Millisecond, Pauses: indexing.Pauses{Failed: 10 * time.Millisecond},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 1)

@@ -56,7 +56,7 @@ func (b *indexBuilder) buildIndexed(all *Documents) {
 			Spec: s.Spec, Version: b.sourceVersion(c), Source: from, Watch: c.Watch && c.Source.Type == "directory", Incremental: c.IncrementalIndexing,
 			Read: b.newDocumentReader(c.MCPParsers),
 			Cut: func(_ context.Context, content document.Content) ([]document.Chunk, error) {
-				return chunk.Cut(content, settings), nil
+				return chunk.Cut(content, settings, all.Rows.MaxChunks()), nil
 			},
 			MaxConcurrent: c.Indexing.MaxConcurrent, Retry: indexing.Retry(c.Indexing.Retry),
 		}
@@ -241,5 +241,5 @@ func (b *databaseBuilder) newTableSource(c *config.SQLSource) (source.Source, er
 	if g.Driver == db.SQLite && !b.tenant.DefaultApp {
 		g.Database, dialer.TenantFile = b.databaseFile(d)
 	}
-	return sqltable.New(sqltable.Options{Config: c, Database: g, Dialer: dialer})
+	return sqltable.New(sqltable.Options{Config: c, Database: g, Dialer: dialer, Memory: b.newAnswerMemory()})
 }

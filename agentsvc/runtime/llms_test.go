@@ -111,7 +111,7 @@ agents:
 	}
 	schema := `{"properties":{"city":{"type":"string"}},"type":"object"}`
 	want := []string{
-		`{"json_schema":{"name":"place","strict":false,"schema":` + schema + `},"type":"json_schema"} Where?`,
+		`{"type":"json_schema","json_schema":{"name":"place","schema":` + schema + `,"strict":false}} Where?`,
 		" Where?\n\nGive your final answer as one JSON value, \"place\", that fits this JSON Schema, without any words around it:\n" + schema,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

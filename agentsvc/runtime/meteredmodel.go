@@ -125,12 +125,13 @@ func (m meteredModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm
 			yield(llm.Chunk{}, agentsvc.NewInvalidError("", "the app's plan does not have the model %s/%s", m.provider, m.model))
 			return
 		}
-		c := meteredCall{meteredModel: m, recorder: req.Usage, req: req}
-		c.usage = agentsvc.Usage{Call: agentsvc.NewID(), StartedAt: time.Now().UTC().Truncate(time.Microsecond), Provider: m.provider, Model: m.model}
+		c := meteredCall{meteredModel: m, recorder: req.Usage, req: req, sentAt: time.Now()}
+		c.usage = agentsvc.Usage{Call: agentsvc.NewID(), StartedAt: c.sentAt.UTC().Truncate(time.Microsecond), Provider: m.provider, Model: m.model}
 		if err := c.reserveBudget(ctx); err != nil {
 			yield(llm.Chunk{}, err)
 			return
 		}
+		c.sentAt = time.Now()
 		defer c.settleUsage(ctx)
 		for chunk, err := range m.next.Stream(ctx, c.req) {
 			c.observeChunk(ctx, &chunk, err)
@@ -157,6 +158,8 @@ type meteredCall struct {
 	reservation *budget.CostReservation
 	// usage has the call's id and begin from the start, and the quantities once they are known.
 	usage agentsvc.Usage
+	// sentAt is when the budgets had covered the call, by the clock of this process: StartedAt may be the database's.
+	sentAt time.Time
 	// reported means that the vendor has reported the usage, or that it was estimated and recorded.
 	reported bool
 	// started means that a chunk has arrived.
@@ -228,11 +231,14 @@ func (c *meteredCall) observeChunk(ctx context.Context, chunk *llm.Chunk, err er
 		return
 	}
 	u := c.clampUsage(ctx, *chunk.Usage)
-	u.Call, u.StartedAt = c.usage.Call, c.usage.StartedAt
+	u.Call, u.StartedAt, u.Took = c.usage.Call, c.usage.StartedAt, c.elapsed()
 	u.Provider, u.Model = c.provider, c.model
 	c.usage, c.reported, chunk.Usage = u, true, &u
 	c.reportUsage()
 }
+
+// elapsed returns the time since the call was sent, as precisely as it is stored.
+func (c *meteredCall) elapsed() time.Duration { return time.Since(c.sentAt).Truncate(time.Microsecond) }
 
 // countOutput adds a text of the response to the estimate.
 func (c *meteredCall) countOutput(text string) {
@@ -258,6 +264,7 @@ func (c *meteredCall) settleUsage(ctx context.Context) {
 			c.estimatedTokens = min(c.estimatedTokens, maximum)
 		}
 		c.usage.InputTokens, c.usage.OutputTokens, c.usage.Estimated = c.countInput(ctx), c.estimatedTokens, true
+		c.usage.Took = c.elapsed()
 		c.reported = true
 		c.reportUsage()
 	}

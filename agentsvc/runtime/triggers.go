@@ -100,6 +100,17 @@ func (rt *Runtime) Schedules() map[string]*Schedule { return rt.triggers.schedul
 // Webhooks returns the webhooks of the app by path.
 func (rt *Runtime) Webhooks() map[string]*Webhook { return rt.triggers.webhooks }
 
+// NewSubmission returns the submission that starts the schedule's agent for a time. The message's metadata name
+// origin as what started it.
+func (s *Schedule) NewSubmission(agent, origin string, at time.Time) task.Submission {
+	text, input := at.In(s.Zone).Format(time.RFC3339), s.Input
+	if input == "" {
+		input = "It is " + text + "."
+	}
+	m := agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart(input)}, Metadata: map[string]any{"trigger": origin, "scheduled_at": text}}
+	return task.Submission{Agent: agent, Owner: trigger.TaskOwner(agent), Message: m, Background: true}
+}
+
 // StartTick starts an agent for a tick of its schedule. The key of the submission follows from the tick's time, so a
 // repetition finds the same task. If the agent no longer has this schedule, because another revision is current, it
 // returns [trigger.ErrNoSchedule]. If a limit, a budget, the storage limit or the agent's input rules refuse the task,
@@ -114,12 +125,8 @@ func (rt *Runtime) StartTick(ctx context.Context, t trigger.Tick) (agentsvc.Task
 	if id, err := rt.tasks.Reader.FindByKey(ctx, owner, t.Agent, key); !errors.Is(err, agentsvc.ErrNotFound) {
 		return id, err
 	}
-	at := t.At.In(s.Zone).Format(time.RFC3339)
-	if s.Input == "" {
-		s = &Schedule{Input: "It is " + at + "."}
-	}
-	m := agentsvc.Message{Parts: []agentsvc.Part{agentsvc.TextPart(s.Input)}, Metadata: map[string]any{"trigger": "schedule", "scheduled_at": at}}
-	sub := task.Submission{Agent: t.Agent, Owner: owner, Message: m, Key: key, Background: true}
+	sub := s.NewSubmission(t.Agent, "schedule", t.At)
+	sub.Key = key
 	_, release, err := rt.AdmitCall(ctx, &sub)
 	if err == nil {
 		defer release()

@@ -36,6 +36,8 @@ type cgroup struct {
 	path string
 	// folder is open until the program has ended: clone3 needs the descriptor.
 	folder *os.File
+	// isLeft is set when the command was waited for and other processes of the group had not ended.
+	isLeft atomic.Bool
 }
 
 // Control groups of this process.
@@ -91,20 +93,23 @@ func endGroup(cmd *exec.Cmd) {
 	}
 	g := found.(*cgroup)
 	_ = writeFile(filepath.Join(g.path, "cgroup.kill"), "1")
-	if cmd.Process != nil && cmd.ProcessState == nil {
+	// Not by cmd.ProcessState, which a Wait of another goroutine may be writing.
+	if cmd.Process != nil && !errors.Is(cmd.Process.Signal(syscall.Signal(0)), os.ErrProcessDone) {
 		return // the caller calls Kill again after Wait
 	}
 	_ = g.folder.Close()
 	if err := os.Remove(g.path); err == nil || errors.Is(err, os.ErrNotExist) {
 		commandGroups.Delete(cmd)
+		return
 	}
+	g.isLeft.Store(true)
 }
 
 // removeEmptyGroups removes the groups of commands that were waited for and whose processes have ended since.
 func removeEmptyGroups() {
-	commandGroups.Range(func(key, _ any) bool {
-		if cmd := key.(*exec.Cmd); cmd.ProcessState != nil {
-			endGroup(cmd)
+	commandGroups.Range(func(key, value any) bool {
+		if value.(*cgroup).isLeft.Load() {
+			endGroup(key.(*exec.Cmd))
 		}
 		return true
 	})

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"stoa/agentsvc/temporary"
 )
 
 // Timing and paths of commands.
@@ -96,15 +98,12 @@ func (b backend) logCapabilities(log *slog.Logger) {
 func (h *Host) canRun(k backend, untrusted bool) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
-	folder, err := os.MkdirTemp("", "stoa-probe")
+	folder, err := temporary.MakeFolder("probe")
 	if err != nil {
 		return false
 	}
-	defer func() { _ = os.Remove(folder) }()
-	if folder, err = filepath.EvalSymlinks(folder); err != nil {
-		return false
-	}
-	cmd, err := h.buildCommand(ctx, k, Program{Folder: folder, Untrusted: untrusted})
+	defer func() { _ = folder.Remove() }()
+	cmd, err := h.buildCommand(ctx, k, Program{Folder: folder.Path, Untrusted: untrusted})
 	if err != nil {
 		return false
 	}
@@ -217,15 +216,15 @@ func setNamespaces(attr *syscall.SysProcAttr, network bool, user *account) {
 }
 
 // Kill kills the process group and the control group of a command and frees the control group. It may be called more
-// than once and also for a command that was not started.
+// than once, also for a command that was not started, and while another goroutine waits for it.
 func Kill(cmd *exec.Cmd) {
 	closeParentPipe(cmd)
 	defer endGroup(cmd)
 	if cmd.Process == nil || cmd.Process.Pid <= 1 {
 		return
 	}
-	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); errors.Is(err, syscall.ESRCH) && cmd.ProcessState == nil {
-		_ = cmd.Process.Kill() // it has not yet joined its process group
+	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); errors.Is(err, syscall.ESRCH) {
+		_ = cmd.Process.Kill() // it has not yet joined its process group, or was waited for: then this does nothing
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -227,6 +228,32 @@ func TestKillsAllProcesses(t *testing.T) {
 					time.Sleep(400 * time.Millisecond)
 				}
 			}
+		}
+	})
+}
+
+// TestKillWhileWaiting cancels commands that are about to end, so that Kill runs while another goroutine waits. The race detector
+// judges.
+func TestKillWhileWaiting(t *testing.T) {
+	t.Parallel()
+	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
+		for range 20 {
+			ctx, cancel := context.WithCancel(t.Context())
+			cmd, err := h.NewCommand(ctx, sandbox.Program{File: "/usr/bin/true", Args: []string{"true"}, Folder: newFolder(t), Any: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := cmd.StdoutPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, out) // its end is that of the processes
+			cancel()
+			_ = cmd.Wait()
+			sandbox.Kill(cmd)
 		}
 	})
 }

@@ -109,9 +109,10 @@ func (q *RunQueue) ListShares(ctx context.Context, from db.ID, n int, suspects b
 	return shares, err
 }
 
-// ClaimRuns leases runs to a worker as specified by shares: of each tenant those with the lowest priority number
+// ClaimRuns leases runs to a worker, which [Runs.BeginRun] turns into an epoch, as specified by shares: of each tenant those with the lowest priority number
 // first, and of these the longest waiting. A tenant never has more executing runs than its limit, however many
-// processes claim and accept at the same time.
+// processes claim and accept at the same time. With an error it returns no runs: a transaction that has returned them may
+// still fail at its commit. If it took effect nevertheless, they are leased and not started, see package queue.
 func (q *RunQueue) ClaimRuns(ctx context.Context, worker string, shares []Share) ([]Run, error) {
 	shares = slices.DeleteFunc(slices.Clone(shares), func(s Share) bool { return s.ClaimCount == 0 })
 	if len(shares) == 0 {
@@ -137,7 +138,10 @@ func (q *RunQueue) ClaimRuns(ctx context.Context, worker string, shares []Share)
 			}, claimRunsSQL(q.h.Engine(), s), args...)
 		}
 	})
-	return runs, err
+	if err != nil {
+		return nil, err
+	}
+	return runs, nil
 }
 
 // FindAwaitedApps returns those of the tenants, given with their limits, that have claimable runs whose callers wait,

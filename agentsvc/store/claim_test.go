@@ -105,6 +105,21 @@ func TestPriority(t *testing.T) {
 	})
 }
 
+// TestClaimNotCommitted: a claim whose commit failed has leased nothing, although the database had returned its runs.
+func TestClaimNotCommitted(t *testing.T) {
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		q, run := store.NewRunQueue(d), createTask(t, s, newRun(""))
+		commit := dbtest.FailCommits(t, d, "run", "NEW.state = 'running'")
+		if runs, err := claimRuns(t.Context(), q, "w", 1); err == nil || len(runs) != 0 {
+			t.Errorf("claimed %d runs (%v), want none and an error", len(runs), err)
+		}
+		commit()
+		if runs, err := claimRuns(t.Context(), q, "w", 1); err != nil || len(runs) != 1 || runs[0].Task != run.Task || runs[0].Attempts != 1 {
+			t.Errorf("afterwards claimed %+v (%v), want the run in its first attempt", runs, err)
+		}
+	})
+}
+
 // TestLimit: a tenant never has more executing runs than its limit, however many processes claim and accept at the
 // same time.
 func TestLimit(t *testing.T) {

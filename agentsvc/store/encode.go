@@ -1,20 +1,9 @@
 package store
 
 import (
-	"bytes"
-	"cmp"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
-	"runtime"
-	"strings"
 	"time"
-	"unsafe"
-
-	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"stoa/agentsvc"
 )
@@ -39,6 +28,7 @@ type (
 		Sources  *sourcesBody  `json:"sources,omitempty"`
 
 		Checkpoint *checkpointBody `json:"checkpoint,omitempty"`
+		Attempt    *attemptBody    `json:"attempt,omitempty"`
 	}
 	// messageBody is a message without its task and context, which are the row's.
 	messageBody struct {
@@ -93,6 +83,7 @@ type (
 		Name   string `json:"name"`
 		Text   string `json:"text"`
 		Failed bool   `json:"failed,omitempty"`
+		Took   int64  `json:"took,omitempty"` // microseconds
 	}
 	// approvalBody is an open approval as it was requested. When it expires is in the table approval.
 	approvalBody struct {
@@ -127,6 +118,9 @@ type (
 		Call       string `json:"call,omitempty"`
 		StartedAt  int64  `json:"began,omitempty"` // microseconds since 1970
 		Estimated  bool   `json:"estimated,omitempty"`
+		Took       int64  `json:"took,omitempty"` // microseconds
+		Retries    int64  `json:"retries,omitempty"`
+		Fallback   bool   `json:"fallback,omitempty"`
 	}
 	// findingBody has the fields of agentsvc.Finding in the same order, so that one converts to the other.
 	findingBody struct {
@@ -141,6 +135,13 @@ type (
 	checkpointBody struct {
 		Reason string `json:"reason"`
 		Step   int    `json:"step"`
+	}
+	// attemptBody is a further attempt of a run.
+	attemptBody struct {
+		Number      int64  `json:"number"`
+		Reason      string `json:"reason"`
+		Interrupted bool   `json:"interrupted,omitempty"`
+		Delay       int64  `json:"delay,omitempty"` // microseconds
 	}
 	// entryBody is an entry of a session's turn. Position and turn are columns of its row.
 	entryBody struct {
@@ -163,6 +164,7 @@ const (
 	kindSources  = "sources"
 
 	kindCheckpoint = "checkpoint"
+	kindAttempt    = "attempt"
 )
 
 // encodeEvent returns kind and body of an event's row. It fails for an event without a fact, such as a chunk, and for
@@ -203,6 +205,9 @@ func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 		kind, b.Sources = kindSources, fromSources(ev.Sources)
 	case ev.Checkpoint != nil:
 		kind, b.Checkpoint = kindCheckpoint, &checkpointBody{string(ev.Checkpoint.Reason), ev.Checkpoint.Step}
+	case ev.Attempt != nil:
+		a := ev.Attempt
+		kind, b.Attempt = kindAttempt, &attemptBody{a.Number, a.Reason, a.Interrupted, a.Delay.Microseconds()}
 	default:
 		return "", "", fmt.Errorf("event %d of task %s holds no fact", ev.Seq, ev.Task)
 	}
@@ -265,102 +270,18 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 		ev.Sources = toSources(b.Sources)
 	case b.Checkpoint != nil:
 		ev.Checkpoint = &agentsvc.Checkpoint{Reason: agentsvc.CheckpointReason(b.Checkpoint.Reason), Step: b.Checkpoint.Step}
+	case b.Attempt != nil:
+		a := b.Attempt
+		ev.Attempt = &agentsvc.Attempt{Number: a.Number, Reason: a.Reason, Interrupted: a.Interrupted, Delay: time.Duration(a.Delay) * time.Microsecond}
 	}
 	return nil
 }
-
-// encodeJSON returns v as JSON that decodeJSON reads; size is the approximate number of bytes of v's texts, files and
-// values. Only characters that JSON requires to be escaped are escaped: [json.Marshal] would write six bytes for each
-// "<". A large value is encoded with WriteJSON, because encoding/json has up to four copies of it in memory and keeps
-// one for its next call.
-func encodeJSON(v any, size int) (string, error) {
-	if size < streamThreshold {
-		var b strings.Builder
-		b.Grow(size + 256)
-		e := json.NewEncoder(&b)
-		e.SetEscapeHTML(false)
-		err := e.Encode(v)
-		return strings.TrimSuffix(b.String(), "\n"), err
-	}
-	if size >= collectThreshold {
-		runtime.GC() // frees the request's body and what was decoded from it, which are as large as the value
-	}
-	var b bytes.Buffer
-	b.Grow(size + size/3 + 4096) // a quarter to spare: the encoder then writes into the buffer and never grows it
-	err := WriteJSON(&b, v)
-	raw := b.Bytes()
-	return unsafe.String(unsafe.SliceData(raw), len(raw)), err // saves a copy; safe because nothing writes to b any more
-}
-
-// Sizes in bytes from which encodeJSON streams, and from which it collects garbage before.
-const (
-	streamThreshold  = 256 << 10
-	collectThreshold = 4 << 20
-)
-
-// WriteJSON writes v to w as [json.Marshal] would, but without escapes that JSON does not require.
-func WriteJSON(w io.Writer, v any) error { return jsonv2.MarshalWrite(w, v, marshalOptions) }
-
-// marshalOptions are encoding/json's behaviour without its escapes for HTML and JavaScript. An empty json.Number is
-// written as 0, as encoding/json does.
-var marshalOptions = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.EscapeForHTML(false), jsontext.EscapeForJS(false), jsonv2.WithMarshalers(
-	jsonv2.MarshalToFunc(func(e *jsontext.Encoder, n json.Number) error { return e.WriteValue(jsontext.Value(cmp.Or(n, "0"))) }),
-))
-
-// encodedSize returns the approximate size of a message's JSON without names and brackets.
-func encodedSize(m *agentsvc.Message) (n int) {
-	if m == nil {
-		return 0
-	}
-	for _, p := range m.Parts {
-		n += len(p.Text)
-		if p.File != nil {
-			n += base64.StdEncoding.EncodedLen(len(p.File.Bytes))
-		}
-		if p.Data != nil {
-			n += valueSize(p.Data.Value)
-		}
-	}
-	n += valueSize(m.Metadata)
-	for i := range m.PriorMessages {
-		n += encodedSize(&m.PriorMessages[i])
-	}
-	return n
-}
-
-// valueSize returns the approximate size of the JSON of a value that [json.Unmarshal] decoded.
-func valueSize(v any) (n int) {
-	switch v := v.(type) {
-	case string:
-		return len(v) + 2
-	case map[string]any:
-		for name, member := range v {
-			n += len(name) + 4 + valueSize(member)
-		}
-	case []any:
-		for _, item := range v {
-			n += 1 + valueSize(item)
-		}
-	default:
-		return 8
-	}
-	return n
-}
-
-// decodeJSON decodes a body. It accepts what encoding/json writes, including duplicate names and invalid UTF-8 in the
-// arguments of a tool call, which are stored as they came. It uses go-json-experiment, the successor of
-// encoding/json, which reads a long text once instead of three times.
-func decodeJSON(body []byte, to any) error {
-	return jsonv2.Unmarshal(body, to, unmarshalOptions)
-}
-
-// unmarshalOptions accept what rows may contain although the JSON specification advises against it.
-var unmarshalOptions = jsonv2.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
 // fromUsage returns the body of a usage; a zero StartedAt is left out.
 func fromUsage(u agentsvc.Usage) *usageBody {
 	b := &usageBody{
 		u.Provider, u.Model, u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ReasoningTokens, u.Call, 0, u.Estimated,
+		u.Took.Microseconds(), u.Retries, u.Fallback,
 	}
 	if !u.StartedAt.IsZero() {
 		b.StartedAt = u.StartedAt.UnixMicro()
@@ -373,6 +294,7 @@ func toUsage(b usageBody) *agentsvc.Usage {
 	u := &agentsvc.Usage{
 		Provider: b.Provider, Model: b.Model, InputTokens: b.Input, OutputTokens: b.Output, CacheReadTokens: b.CacheRead,
 		CacheWriteTokens: b.CacheWrite, ReasoningTokens: b.Reasoning, Call: b.Call, Estimated: b.Estimated,
+		Took: time.Duration(b.Took) * time.Microsecond, Retries: b.Retries, Fallback: b.Fallback,
 	}
 	if b.StartedAt != 0 {
 		u.StartedAt = time.UnixMicro(b.StartedAt).UTC()
@@ -479,12 +401,12 @@ func fromResult(r *agentsvc.ToolResult) *resultBody {
 	if r == nil {
 		return nil
 	}
-	return &resultBody{string(r.Call), r.Name, r.Text, r.Failed}
+	return &resultBody{string(r.Call), r.Name, r.Text, r.Failed, r.Took.Microseconds()}
 }
 
 func toResult(b *resultBody) *agentsvc.ToolResult {
 	if b == nil {
 		return nil
 	}
-	return &agentsvc.ToolResult{Call: agentsvc.CallID(b.Call), Name: b.Name, Text: b.Text, Failed: b.Failed}
+	return &agentsvc.ToolResult{Call: agentsvc.CallID(b.Call), Name: b.Name, Text: b.Text, Failed: b.Failed, Took: time.Duration(b.Took) * time.Microsecond}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -43,11 +44,14 @@ func allEventShapes() []agentsvc.Event {
 			Artifact: agentsvc.Artifact{ID: "a", Name: "n", Description: "d", Parts: parts, Metadata: map[string]any{"k": "v"}}, Append: true, Last: true,
 		}},
 		{Result: &agentsvc.ToolResult{Call: "c1", Name: "one", Text: "sunny"}},
-		{Result: &agentsvc.ToolResult{Call: "c2", Name: "two", Text: "no", Failed: true}},
+		{Result: &agentsvc.ToolResult{Call: "c2", Name: "two", Text: "no", Failed: true, Took: time.Second}},
 		{Usage: &agentsvc.Usage{
 			Provider: "p", Model: "m", InputTokens: 1, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, ReasoningTokens: 1 << 40,
 		}},
+		{Usage: &agentsvc.Usage{Model: "m", Took: 1500 * time.Microsecond, Retries: 2, Fallback: true}},
 		{Usage: &agentsvc.Usage{}},
+		{Attempt: &agentsvc.Attempt{Number: 2, Reason: "the model is busy", Delay: time.Second}},
+		{Attempt: &agentsvc.Attempt{Number: 3, Reason: "its process stopped", Interrupted: true}},
 		{Finding: &agentsvc.Finding{Guardrail: "house", Phase: "input", Rule: "length", Action: "block", Severity: "high", Shadow: true}},
 		{Sources: &agentsvc.Sources{InPrompt: true, List: []agentsvc.Source{
 			{N: 1, Passage: "p", Store: "s", Document: "d", Title: "t", Page: 2, Heading: "h", URL: "https://example.com", Quote: "q"}, {N: 2},

@@ -11,6 +11,9 @@ var (
 // MaxCacheBytes bounds [Store.CacheSize].
 const MaxCacheBytes = maxCacheBytes
 
+// MaxSearchedTasks bounds the tasks that one search looks at.
+const MaxSearchedTasks = maxSearchedTasks
+
 // CacheSize returns the number of cached tasks and their size.
 func (s *Store) CacheSize() (cachedTasks, weight int) {
 	for _, part := range []map[taskCacheKey]*cachedTask{s.Tasks.cache.recent, s.Tasks.cache.previous} {

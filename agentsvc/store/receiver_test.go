@@ -82,6 +82,25 @@ func TestReceiver(t *testing.T) {
 	})
 }
 
+// TestReceiverClaimNotCommitted: a claim whose commit failed has leased no receiver, although the database had returned
+// it.
+func TestReceiverClaimNotCommitted(t *testing.T) {
+	forEachEngine(t, func(t *testing.T, d *db.DB, s *store.Store) {
+		turn, with := newTurn(newRun("w1")), newReceiver("", "")
+		turn.Receiver = &with
+		createTurn(t, s, turn)
+		q := receiver.NewQueue(d)
+		commit := dbtest.FailCommits(t, d, "receiver", "NEW.holder <> ''")
+		if got, err := q.Claim(t.Context(), 10, 10, time.Minute); err == nil || len(got) != 0 {
+			t.Errorf("claimed %d receivers (%v), want none and an error", len(got), err)
+		}
+		commit()
+		if got := claimReceivers(t, q, 10, 10); len(got) != 1 {
+			t.Errorf("afterwards claimed %d receivers, want one", len(got))
+		}
+	})
+}
+
 // TestReceiverFails: a failed receiver is delayed, counts the time since its first failure and is given up; a claim
 // that has lost the lease writes nothing.
 func TestReceiverFails(t *testing.T) {

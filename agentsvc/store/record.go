@@ -157,19 +157,6 @@ func (rec Record) taskState() agentsvc.State {
 	return agentsvc.Working
 }
 
-// advanceTask adds the statement on which all others of the record depend: it moves the task to seq and to the last
-// status among the events, if epoch and sequence are the run's and the task is working. n receives 1 if they are.
-func (s *Runs) advanceTask(b *db.Batch, n *int64, run *Run, rec Record, seq, now int64) {
-	if ev := lastStatus(rec.Events); ev != nil {
-		b.Exec(n, `UPDATE task SET seq = $5, status_seq = $6, state = $7, updated_at = $8
-			WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4 AND state = 'working'`,
-			s.tenant, string(run.Task), run.Epoch, run.Seq, seq, ev.Seq, string(ev.Status.State), now)
-		return
-	}
-	b.Exec(n, `UPDATE task SET seq = $5, updated_at = $6 WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq = $4 AND state = 'working'`,
-		s.tenant, string(run.Task), run.Epoch, run.Seq, seq, now)
-}
-
 // endRun adds the statement that ends the run's attempt, if the task is at g.
 func (s *Runs) endRun(b *db.Batch, w *recordResult, run *Run, rec Record, g *precondition) {
 	b.Query(func(r db.Row) error { return r.Scan(&w.hasQueuedRuns) }, `UPDATE run SET state = $4, worker = '', available_at = stoa_now() + CAST($5 AS BIGINT), ready = CAST($5 AS BIGINT) <= 0, last_error = $6, cut_off = FALSE

@@ -21,7 +21,8 @@ type Runs struct {
 }
 
 // BeginRun begins a run that [RunQueue.ClaimRuns] has leased: it raises the task's epoch, fills in what the claim does
-// not know of run and, where the task was submitted, appends the working status. A run that was accepted in a slot of this
+// not know of run and, where the task was submitted, appends the working status. Where an earlier attempt was interrupted, it
+// appends that this one continues it. A run that was accepted in a slot of this
 // process needs none of it: its task was written at the epoch of the lease. It returns
 // [agentsvc.ErrLeaseLost] if the task does not wait for this run any more or the run is not leased to its worker any
 // more, and [ErrTaskInterrupted] if the task waits for a human.
@@ -47,6 +48,9 @@ func (s *Runs) BeginRun(ctx context.Context, run *Run) (evs []agentsvc.Event, er
 	return nil, err
 }
 
+// interruptionReason is the reason of an attempt that follows one whose process stopped.
+const interruptionReason = "The process that executed the task stopped."
+
 // tryBeginRun is one attempt of BeginRun. It returns [agentsvc.ErrTaskChanged] if the task changed between the
 // read and the conditional write.
 func (s *Runs) tryBeginRun(ctx context.Context, run *Run) ([]agentsvc.Event, error) {
@@ -64,11 +68,15 @@ func (s *Runs) tryBeginRun(ctx context.Context, run *Run) ([]agentsvc.Event, err
 	run.Epoch, run.Seq = seen.Epoch+1, seen.Seq
 	run.IsNewContext = run.Turn == 1 && seen.OpensContext
 	var evs []agentsvc.Event
-	if seen.Status.State == agentsvc.Submitted {
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	switch {
+	case seen.Status.State == agentsvc.Submitted:
 		run.WasInterrupted = false // it stopped before the task began, so nothing was interrupted
 		run.Seq++
-		now := time.Now().UTC().Truncate(time.Microsecond)
 		evs = []agentsvc.Event{{Task: run.Task, Seq: run.Seq, At: now, Status: &agentsvc.Status{State: agentsvc.Working, At: now}}}
+	case run.WasInterrupted:
+		run.Seq++
+		evs = []agentsvc.Event{{Task: run.Task, Seq: run.Seq, At: now, Attempt: &agentsvc.Attempt{Number: run.Attempts, Reason: interruptionReason, Interrupted: true}}}
 	}
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresEnd}
 	var n int64
@@ -88,23 +96,6 @@ func (s *Runs) tryBeginRun(ctx context.Context, run *Run) ([]agentsvc.Event, err
 		run.TurnEvents = slices.Concat(found.events, evs)
 	}
 	return evs, nil
-}
-
-// leasedRunSQL selects the run of task $2 of tenant $1 if it is leased. Its turn, worker and attempt are the
-// parameters turn, turn+1 and turn+2: a later attempt on the same worker is another lease. The concatenation keeps
-// PostgreSQL from the index of leased runs, of which it reads all of the tenant's (48 µs for 128 instead of 12).
-func leasedRunSQL(turn int) string {
-	return fmt.Sprintf(`SELECT 1 FROM run WHERE tenant = $1 AND task = $2 AND turn = $%d AND worker = $%d AND attempts = $%d AND state || '' = 'running'`, turn, turn+1, turn+2)
-}
-
-// isLeased reports whether run is leased to its worker.
-func (s *Runs) isLeased(ctx context.Context, run *Run) (leased bool, err error) {
-	var b db.Batch
-	b.Query(func(db.Row) error { leased = true; return nil }, leasedRunSQL(3), s.tenant, string(run.Task), run.Turn, run.Worker, run.Attempts)
-	if err := s.h.Do(ctx, &b); err != nil {
-		return false, fmt.Errorf("read the lease of task %s: %w", run.Task, err)
-	}
-	return leased, nil
 }
 
 // loadLeaseState reads the state of run's task and, unless they are large, the facts of the turn.

@@ -75,15 +75,6 @@ func (q *RunQueue) RescueRuns(ctx context.Context, stale time.Duration) (n int64
 // workerGoneSQL is the condition that the worker of a run has no heartbeat any more.
 const workerGoneSQL = `worker NOT IN (SELECT id FROM worker)`
 
-// raiseEpochs adds to b that the tasks of the executing runs that fulfil the condition get a new epoch. It comes
-// before the change of the runs, because a worker that records an end locks the task before the run, too. A run that
-// is claimed between the two statements needs no new epoch: [Runs.BeginRun] finds that it is not leased any
-// more.
-func raiseEpochs(b *db.Batch, condition string, args ...any) {
-	b.Exec(nil, `UPDATE task SET epoch = epoch + 1 WHERE state IN ('submitted', 'working')
-		AND (tenant, id, turn) IN (SELECT tenant, task, turn FROM run WHERE state = 'running' AND `+condition+`)`, args...)
-}
-
 // WakeOverdueRuns makes the resting runs pending whose approvals have expired, and returns their number. The worker
 // that claims one settles the approval (task.approvalExpiry). The run leaves its session's queue (its column
 // session becomes empty), since it executes nothing that could collide with another run.
@@ -140,11 +131,15 @@ func (q *RunQueue) ExpediteRuns(ctx context.Context, tenant db.ID) error {
 	})
 }
 
-// DropRun ends a run whose task does not wait for it any more, under the same condition as ReturnRun.
+// DropRun ends a run under the same condition as ReturnRun, if its task does not wait for it any more: if the task has ended
+// or continues with another turn. The task of a run that ended otherwise would never end. The run may be leased to a later
+// claim of the same attempt, since an attempt that does not count leaves no trace.
 func (q *RunQueue) DropRun(ctx context.Context, run Run) error {
 	return q.execBatch(ctx, "drop run", func(b *db.Batch) {
 		b.Exec(nil, `UPDATE run SET state = 'completed', worker = ''
-			WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND attempts = $5 AND state = 'running'`,
+			WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND attempts = $5 AND state = 'running'
+			AND NOT EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND turn = $3
+				AND state IN ('submitted', 'working', 'input_required', 'auth_required'))`,
 			string(run.Tenant), string(run.Task), run.Turn, run.Worker, run.Attempts)
 	})
 }

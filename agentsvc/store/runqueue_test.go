@@ -224,9 +224,23 @@ func TestReturnRun(t *testing.T) {
 			}, store.Pending, 0, "", false},
 			{"give back another's", func(r store.Run) error { r.Worker = "w2"; return q.ReturnRun(ctx, r, store.ReturnOptions{}) }, store.Running, 1, "w1", false},
 			{"give back an older attempt", func(r store.Run) error { r.Attempts = 0; return q.ReturnRun(ctx, r, store.ReturnOptions{}) }, store.Running, 1, "w1", false},
-			{"drop", func(r store.Run) error { return q.DropRun(ctx, r) }, store.Completed, 1, "", false},
-			{"drop another's", func(r store.Run) error { r.Worker = "w2"; return q.DropRun(ctx, r) }, store.Running, 1, "w1", false},
-			{"drop an older attempt", func(r store.Run) error { r.Attempts = 0; return q.DropRun(ctx, r) }, store.Running, 1, "w1", false},
+			{"drop of an ended task", func(r store.Run) error { setTask(t, d, r, "state = 'cancelled'"); return q.DropRun(ctx, r) }, store.Completed, 1, "", false},
+			{"drop of an earlier turn", func(r store.Run) error { setTask(t, d, r, "turn = 2"); return q.DropRun(ctx, r) }, store.Completed, 1, "", false},
+			{"drop of a task at work", func(r store.Run) error { return q.DropRun(ctx, r) }, store.Running, 1, "w1", false},
+			{"drop of a task that waits for a human", func(r store.Run) error {
+				setTask(t, d, r, "state = 'input_required'")
+				return q.DropRun(ctx, r)
+			}, store.Running, 1, "w1", false},
+			{"drop another's", func(r store.Run) error {
+				setTask(t, d, r, "state = 'cancelled'")
+				r.Worker = "w2"
+				return q.DropRun(ctx, r)
+			}, store.Running, 1, "w1", false},
+			{"drop an older attempt", func(r store.Run) error {
+				setTask(t, d, r, "state = 'cancelled'")
+				r.Attempts = 0
+				return q.DropRun(ctx, r)
+			}, store.Running, 1, "w1", false},
 			{"release", func(store.Run) error { _, err := q.ReleaseRuns(ctx, "w1"); return err }, store.Pending, 0, "", true},
 			{"release another's", func(store.Run) error { _, err := q.ReleaseRuns(ctx, "w2"); return err }, store.Running, 1, "w1", false},
 		} {
@@ -241,11 +255,22 @@ func TestReturnRun(t *testing.T) {
 			if due := len(got) == 1 && got[0].Task == run.Task; err != nil || due != c.due {
 				t.Errorf("%s: claimable %v (%v), want %v", c.name, due, err, c.due)
 			}
+			setTask(t, d, run, "state = 'cancelled'")
 			if err := q.DropRun(ctx, store.Run{Tenant: "acme", Task: run.Task, Turn: 1, Attempts: 1, Lease: store.Lease{Worker: "w1"}}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	})
+}
+
+// setTask changes the row of a run's task and nothing else.
+func setTask(t *testing.T, d *db.DB, run store.Run, set string) {
+	t.Helper()
+	var b db.Batch
+	b.Exec(nil, "UPDATE task SET "+set+" WHERE tenant = $1 AND id = $2", string(run.Tenant), string(run.Task))
+	if err := d.Platform().Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // databaseName returns the name of d's database.

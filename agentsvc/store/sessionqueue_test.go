@@ -73,7 +73,10 @@ func TestSessionQueue(t *testing.T) {
 			{"is cancelled", func(run *store.Run) error {
 				return s.Tasks.Cancel(ctx, loadTask(t, s, run.Task), sequenceEvents(run.Task, run.Seq+1, statusEvent(agentsvc.Cancelled, nil))[0])
 			}, true, false},
-			{"is dropped", func(run *store.Run) error { return q.DropRun(ctx, *run) }, true, false},
+			{"is dropped", func(run *store.Run) error {
+				setTask(t, d, *run, "turn = 2")
+				return q.DropRun(ctx, *run)
+			}, true, false},
 			{"is tried again in an hour", record(store.Pending, ""), false, false},
 			{"is given back", func(run *store.Run) error { return q.ReturnRun(ctx, *run, store.ReturnOptions{}) }, false, true},
 			{"is postponed", func(run *store.Run) error {

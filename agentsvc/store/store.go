@@ -150,20 +150,6 @@ type Run struct {
 	Lease
 }
 
-// Lease is a worker's right to execute a run. Epoch and Seq are the precondition of its next write: what the worker
-// last saw of the task. Taking the task over raises its epoch, so a worker that has lost its lease writes
-// nothing more. The store's writes for the run advance the lease; only the run's goroutine uses it.
-type Lease struct {
-	Worker string // id of the process that has the lease; "" = none
-	Epoch  int64  // 0 = the run is claimed, but its task is not acquired yet
-	Seq    int64  // of the task's last event
-	// TurnEvents are the events of the turn as of BeginRun, where they were small enough to be read with it.
-	TurnEvents []agentsvc.Event
-	// HasQueuedRuns reports, after the run has ended, that other runs of its session may wait for that. Set by
-	// WriteRecord.
-	HasQueuedRuns bool
-}
-
 // NewTurn is a turn to be written: its run, its first events and what is stored with them, in one transaction. Seq of
 // its lease is that of the last event.
 type NewTurn struct {

@@ -259,7 +259,7 @@ func TestSweepLocked(t *testing.T) {
 func TestTaskTables(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)
-	outlive := []string{"session_turn", "memory", "usage", "usage_billed", "usage_exported", "reservation"} // have retention of their own, or are kept for billing
+	outlive := []string{"session_turn", "memory", "usage", "usage_billed", "usage_exported", "reservation", "trigger_start"} // have retention or bounds of their own, or are kept for billing
 	var tables []string
 	var b db.Batch
 	b.Query(func(r db.Row) error {

@@ -18,6 +18,7 @@ type TaskParts struct {
 	History   bool
 	Artifacts bool
 	Approvals bool // the open ones
+	Opening   bool // see [agentsvc.Task.Opening]; List alone reads it
 	StateOnly bool // none of these, and of the status only its state
 }
 
@@ -39,9 +40,13 @@ type TaskFilter struct {
 	Owner   *agentsvc.Owner
 	State   agentsvc.State
 	After   time.Time // lower bound of the status time; zero = any
-	Before  agentsvc.TaskID
-	Limit   int
-	Parts   TaskParts
+	// Since and Until, exclusive, bound the time at which the task was opened; zero = any.
+	Since, Until time.Time
+	// Text is looked for in the messages, see searchTasks; "" = any.
+	Text   string
+	Before agentsvc.TaskID
+	Limit  int
+	Parts  TaskParts
 }
 
 // taskColumns are the columns that scanTask reads: the task's row and the event of its status. The body is NULL where
@@ -233,15 +238,15 @@ type TaskPage struct {
 	Tasks   []StoredTask
 	Total   int // on all pages; older tasks may be counted up to countTTL ago
 	HasMore bool
+	// Searched is the last task that the search for a text has looked at, if others follow it, else "". Total does not
+	// depend on the text.
+	Searched agentsvc.TaskID
 }
 
-// List returns the page of tasks that f selects. The result may be shared with other callers and must not be modified.
-// Large tasks are reserved from memory before they are read. Without parts it reads only the versions of the page's
-// tasks first and takes the tasks from the cache where it can.
-func (tas *Tasks) List(ctx context.Context, memory *capacity.MemoryReservation, f TaskFilter) (TaskPage, error) {
-	var total int
-	where := []string{"t.tenant = $1"}
-	args := []any{tas.tenant}
+// listConditions returns the conditions of f on the table task, named t, with their arguments: those that select the
+// tasks of all pages, whatever their text.
+func (tas *Tasks) listConditions(f TaskFilter) (where []string, args []any) {
+	where, args = []string{"t.tenant = $1"}, []any{tas.tenant}
 	// add adds a condition for a value that callers choose; column is always a constant.
 	add := func(column, value string) {
 		if value != "" {
@@ -267,18 +272,43 @@ func (tas *Tasks) List(ctx context.Context, memory *capacity.MemoryReservation, 
 		args = append(args, f.After.UnixMicro())
 		where = append(where, fmt.Sprintf("(SELECT s.at FROM event s WHERE s.tenant = t.tenant AND s.task = t.id AND s.seq = t.status_seq) > $%d", len(args)))
 	}
+	addBound := func(sign string, at time.Time) {
+		if !at.IsZero() {
+			args = append(args, firstTaskID(at))
+			where = append(where, fmt.Sprintf("t.id %s (SELECT CAST($%d AS TEXT))", sign, len(args)))
+		}
+	}
+	addBound(">=", f.Since)
+	addBound("<", f.Until)
+	return where, args
+}
+
+// List returns the page of tasks that f selects. The result may be shared with other callers and must not be modified.
+// Large tasks are reserved from memory before they are read. Without parts it reads only the versions of the page's
+// tasks first and takes the tasks from the cache where it can.
+func (tas *Tasks) List(ctx context.Context, memory *capacity.MemoryReservation, f TaskFilter) (TaskPage, error) {
+	where, args := tas.listConditions(f)
+	var total int
 	// The total is that of all pages, so it is counted without the bound of the previous page.
 	counted, with := slices.Clip(where), slices.Clip(args)
 	if f.Before != "" {
 		args = append(args, string(f.Before))
 		where = append(where, fmt.Sprintf("t.id < (SELECT CAST($%d AS TEXT))", len(args)))
 	}
+	var found foundTasks
+	if f.Text != "" {
+		var err error
+		if found, err = tas.searchTasks(ctx, f, where, args); err != nil {
+			return TaskPage{}, err
+		}
+		where, args = found.addCondition(where, args)
+	}
 	// Ids are UUIDv7, so their order is that of creation. Each index that serves the conditions ends with tenant and
 	// id: the primary key, task_owner and task_context.
 	rows := ` WHERE ` + strings.Join(where, " AND ") + ` ORDER BY t.id DESC LIMIT ` + strconv.Itoa(f.Limit)
 	read := func(row func(db.Row) error, sql string) error {
 		var b db.Batch
-		tas.queryCount(&b, &total, f.State == "" && f.After.IsZero(), counted, with)
+		tas.queryCount(&b, &total, f.State == "" && f.After.IsZero() && f.Since.IsZero() && f.Until.IsZero(), counted, with)
 		b.Query(row, sql+rows, args...)
 		if err := tas.h.Do(ctx, &b); err != nil {
 			return fmt.Errorf("list tasks: %w", err)
@@ -295,7 +325,7 @@ func (tas *Tasks) List(ctx context.Context, memory *capacity.MemoryReservation, 
 			return TaskPage{}, err
 		}
 		if tasks, ok, err := tas.loadListedTasks(ctx, page); ok || err != nil {
-			return TaskPage{Tasks: tasks, Total: total}, err
+			return TaskPage{Tasks: tasks, Total: total, Searched: found.continuesAfter()}, err
 		}
 	}
 	var readings []taskReading
@@ -309,7 +339,7 @@ func (tas *Tasks) List(ctx context.Context, memory *capacity.MemoryReservation, 
 	if err != nil {
 		return TaskPage{}, err
 	}
-	return tas.fillPage(ctx, memory, TaskPage{Total: total}, readings, f.Parts)
+	return tas.fillPage(ctx, memory, TaskPage{Total: total, Searched: found.continuesAfter()}, readings, f.Parts)
 }
 
 // fillPage completes the tasks that were found and adds them to page, up to maxPageBytes but at least one.
@@ -342,10 +372,13 @@ func (tas *Tasks) fillPage(ctx context.Context, memory *capacity.MemoryReservati
 // loadSizes reads the sizes of the parts of tasks, and the small parts themselves.
 func (tas *Tasks) loadSizes(ctx context.Context, tasks []taskReading, with TaskParts) error {
 	kinds := with.eventKinds()
-	if kinds == "" && !with.Approvals || len(tasks) == 0 {
+	if kinds == "" && !with.Approvals && !with.Opening || len(tasks) == 0 {
 		return nil
 	}
 	var b db.Batch
+	if with.Opening {
+		tas.queryOpenings(&b, tasks)
+	}
 	sized := sizedEventsSQL(`kind IN (` + kinds + `)`)
 	for i := range tasks {
 		t := &tasks[i]

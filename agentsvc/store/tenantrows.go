@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store/receiver"
@@ -17,14 +16,6 @@ type tenantRows struct {
 	h      *db.Handle
 	tenant string
 	audit  audit.Target
-}
-
-// precondition is what a task's row must be for a statement of a batch to act: the epoch and sequence that the
-// batch's first statement has set. It is the fence of all writes to a task: if the first statement did not act, no
-// row has these values.
-type precondition struct {
-	epoch int64
-	seq   int64
 }
 
 // writeConditional executes b, whose conditional statement counts its rows into n. It returns [agentsvc.ErrTaskChanged]
@@ -43,17 +34,6 @@ func (t *tenantRows) writeConditional(ctx context.Context, b *db.Batch, n *int64
 func (t *tenantRows) writeTaskWithAudit(ctx context.Context, b *db.Batch, id agentsvc.TaskID, g *precondition, entries []audit.Entry, write func() error) error {
 	return t.audit.Write(ctx, b, entries, `EXISTS (SELECT 1 FROM task WHERE tenant = $10 AND id = $11 AND epoch = $12 AND seq = $13)`,
 		[]any{t.tenant, string(id), g.epoch, g.seq}, write)
-}
-
-// hasReached reports whether the task has g's epoch and at least its sequence. It is called after a commit whose
-// outcome is unknown, with a context of its own, because the caller's may have ended.
-func (t *tenantRows) hasReached(id agentsvc.TaskID, g precondition) (there bool, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	var b db.Batch
-	b.Query(func(r db.Row) error { return r.Scan(&there) },
-		`SELECT EXISTS (SELECT 1 FROM task WHERE tenant = $1 AND id = $2 AND epoch = $3 AND seq >= $4)`, t.tenant, string(id), g.epoch, g.seq)
-	return there, t.h.Do(ctx, &b)
 }
 
 // insertRun adds a turn's run with its reservation and receivers to b, under g, and its entry in the session's queue.

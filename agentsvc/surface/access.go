@@ -57,6 +57,10 @@ func (a *Access) HasScope(action authz.Scope) bool {
 	return a.policy.Authorize(a.Principal, action, "") == nil
 }
 
+// ListScopes returns the scopes that the caller has. It returns an error with [agentsvc.CodeDenied] for a caller who does not
+// belong to the app.
+func (a *Access) ListScopes() ([]authz.Scope, error) { return a.policy.ListScopes(a.Principal) }
+
 // ResolveVisibility returns which tasks of an agent ("" = of every agent) the caller may act on: all of the app's if it
 // has the scope wide, else its own. The task service answers for a task outside of the visibility as for one that does
 // not exist. It returns an error with [agentsvc.CodeDenied] for a caller who has neither, or an

@@ -90,12 +90,8 @@ type Options struct {
 	// PublicURL is where clients reach the server. Agent cards and other links begin with it. Default:
 	// http://localhost:8080.
 	PublicURL string
-	// Hosts are further names and addresses that the server listens at or is reached under, see [crossorigin.NewPageGuard].
-	Hosts []string
 	// TrustedProxies are the addresses whose X-Forwarded-For header is believed.
 	TrustedProxies []netip.Prefix
-	// CORS is server.cors of the operator's configuration.
-	CORS config.CORS
 	// Observe is called once after each request, for metrics. It must not block.
 	Observe func(Observation)
 	// OnLargeBodies is called with the estimated memory of all large bodies, in bytes, whenever that changes; nil = not
@@ -112,7 +108,18 @@ type Options struct {
 
 	// BodyRate is how many bytes a second of large bodies are read of each app. Default: 16 MiB.
 	BodyRate int64
+	Browsers
 	Timeouts
+}
+
+// Browsers are what a [Server] needs to know for requests of web pages.
+type Browsers struct {
+	// Hosts are further names and addresses that the server listens at or is reached under, see [crossorigin.NewPageGuard].
+	Hosts []string
+	// CORS is server.cors of the operator's configuration.
+	CORS config.CORS
+	// FindHomePage returns where a browser that asks for the root is led, "" = nowhere; nil = there are no pages.
+	FindHomePage func(r *http.Request) string
 }
 
 // Authentication is how callers of a [Server] authenticate. Verifier and AdminSecret are required.
@@ -214,7 +221,7 @@ func New(o Options, routes ...Route) (*Server, error) {
 	}
 	s.streamsCtx, s.cancelStreams = context.WithCancel(context.Background())
 	s.mux.NotFound(s.newUnknownHandler(s.handleNoPath))
-	s.mux.MethodNotAllowed(s.newUnknownHandler(s.handleNoMethod))
+	s.mux.MethodNotAllowed(s.leadBrowsers(s.newUnknownHandler(s.handleNoMethod)))
 	for i := range s.routes {
 		s.mountRoute(&s.routes[i])
 	}

@@ -94,8 +94,8 @@ func (r *restoration) resolveConflict(_ context.Context, where placement, _ erro
 }
 
 // copyTurnFacts returns the facts of a turn as the beginning of another task. The first message's metadata names its
-// origin (restored_from). Status events, approvals and usage are left out: the first two describe the old task's
-// course, and usage was billed there.
+// origin (restored_from). Status events, approvals, attempts and usage are left out: the first three describe the old
+// task's course, and usage was billed there.
 func copyTurnFacts(facts []agentsvc.Event, from map[string]any) []agentsvc.Event {
 	first := *openingMessage(facts[0])
 	// A copy: the events may be shared with other readers.
@@ -106,7 +106,7 @@ func copyTurnFacts(facts []agentsvc.Event, from map[string]any) []agentsvc.Event
 	first.Metadata["restored_from"] = from
 	evs := []agentsvc.Event{{Status: &agentsvc.Status{State: agentsvc.Submitted, Message: &first}}}
 	for _, ev := range facts[1:] {
-		if ev.Status == nil && ev.Approval == nil && ev.Usage == nil {
+		if ev.Status == nil && ev.Approval == nil && ev.Usage == nil && ev.Attempt == nil {
 			evs = append(evs, ev)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
@@ -20,14 +21,22 @@ const (
 	MaxPageSize     = 100
 )
 
+// maxSearchText bounds [Query].Text, in bytes.
+const maxSearchText = 200
+
 // Query selects tasks and a page of them. Size 0 is [DefaultPageSize]; Token is [Page].Next of the previous page.
 type Query struct {
 	Context agentsvc.ContextID
 	State   agentsvc.State
 	After   time.Time // lower bound of the status time; zero = any
-	Size    int
-	Token   string
-	Parts   store.TaskParts
+	// Since and Until, exclusive, bound the time at which the task was opened; zero = any.
+	Since, Until time.Time
+	// Text is what the message that opened the task, or that of its present status, contains; "" = any. A page then has
+	// those among some of the newest tasks, perhaps none, and the next page continues after them.
+	Text  string
+	Size  int
+	Token string
+	Parts store.TaskParts
 }
 
 // Page is a page of tasks, newest first. It may have fewer tasks than its size where the tasks are large. Next is ""
@@ -56,6 +65,9 @@ func (r *Reader) List(ctx context.Context, visibility Visibility, q Query) (Page
 	}
 	if err := checkID("context_id", string(q.Context)); err != nil {
 		return Page{}, err
+	}
+	if len(q.Text) > maxSearchText || !utf8.ValidString(q.Text) || strings.ContainsRune(q.Text, 0) {
+		return Page{}, agentsvc.NewInvalidError("text", "must be at most %d bytes of UTF-8, without NUL", maxSearchText)
 	}
 	page, err := r.pageReads.readShared(ctx, pageReadKey{q, visibility.cacheKey()}, func(ctx context.Context) (Page, error) { return r.listPage(ctx, visibility, q) })
 	if err != nil {
@@ -96,16 +108,19 @@ func (r *Reader) listPage(ctx context.Context, visibility Visibility, q Query) (
 		return Page{}, err
 	}
 	listed, err := r.tasks.List(ctx, visibility.Memory, store.TaskFilter{
-		Agents: visibility.Agents, Owner: visibility.Owner, Context: q.Context, State: q.State, After: q.After, Before: before, Limit: q.Size + 1, Parts: q.Parts,
+		Agents: visibility.Agents, Owner: visibility.Owner, Context: q.Context, State: q.State, After: q.After, Since: q.Since, Until: q.Until, Text: q.Text, Before: before, Limit: q.Size + 1, Parts: q.Parts,
 	})
 	if err != nil {
 		return Page{}, err
 	}
 	found := listed.Tasks
 	p := Page{Total: listed.Total, Tasks: make([]agentsvc.Task, 0, len(found)), TaskEncodedCaches: make([]*store.EncodedCache, 0, len(found))}
-	if listed.HasMore || len(found) > q.Size {
+	switch {
+	case listed.HasMore || len(found) > q.Size:
 		found = found[:min(len(found), q.Size)]
 		p.Next = encodePageToken(r.tenant, visibility, q, found[len(found)-1].ID)
+	case listed.Searched != "":
+		p.Next = encodePageToken(r.tenant, visibility, q, listed.Searched)
 	}
 	if q.Parts == (store.TaskParts{}) {
 		p.EncodedCache = new(store.EncodedCache)
@@ -145,6 +160,11 @@ func digestQuery(tenant db.ID, visibility Visibility, q Query, id agentsvc.TaskI
 	if visibility.Owner != nil {
 		owner = *visibility.Owner
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %d %q", tenant, visibility.Agents, owner, q.Context, q.State, q.After.UnixMicro(), id))
+	text := fmt.Appendf(nil, "%q %q %q %q %q %d %q", tenant, visibility.Agents, owner, q.Context, q.State, q.After.UnixMicro(), id)
+	// Without them a token is that of the versions before: servers of both share a database during an upgrade.
+	if !q.Since.IsZero() || !q.Until.IsZero() || q.Text != "" {
+		text = fmt.Appendf(text, " %d %d %q", q.Since.UnixMicro(), q.Until.UnixMicro(), q.Text)
+	}
+	sum := sha256.Sum256(text)
 	return string(sum[:digestSize])
 }

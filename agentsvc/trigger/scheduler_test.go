@@ -11,6 +11,7 @@ import (
 	"time"
 
 	diff "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 
 	"stoa/agentsvc"
@@ -149,6 +150,15 @@ func (f *fixture) loadSchedules(app db.ID) map[string]trigger.ScheduleStatus {
 	return rows
 }
 
+// requireStarts checks the stored starts of an agent, the newest first.
+func (f *fixture) requireStarts(app db.ID, agent string, want ...trigger.Start) {
+	f.Helper()
+	got, err := trigger.ListStarts(f.Context(), f.d, app, agent)
+	if d := diff.Diff(want, got, cmpopts.IgnoreFields(trigger.Start{}, "At")); err != nil || d != "" {
+		f.Errorf("the starts of %s: (%v)\n%s", agent, err, d)
+	}
+}
+
 // waitUntil waits for an effect of the schedulers.
 func (f *fixture) waitUntil(what string, holds func() bool) {
 	f.Helper()
@@ -195,6 +205,7 @@ func TestScheduler(t *testing.T) {
 		if row := w.loadSchedules("acme")["a"]; !row.Last.At.Equal(w.lastTick()) || !row.Next.Equal(w.lastTick().Add(time.Hour)) || row.Last.Error != "" {
 			t.Errorf("what is noted of it is %+v", row)
 		}
+		w.requireStarts("acme", "a", trigger.Start{Kind: trigger.TickStart, Outcome: "started", Task: "t1"})
 	})
 }
 
@@ -242,6 +253,8 @@ func TestSchedulerFailures(t *testing.T) {
 		if n := len(w.startedTicks()); n != 4 {
 			t.Errorf("it was started %d times in all, want 4", n)
 		}
+		started := trigger.Start{Kind: trigger.TickStart, Outcome: "started", Task: "t1"}
+		w.requireStarts("acme", "a", started, trigger.Start{Kind: trigger.TickStart, Outcome: "refused", Error: "the tick is refused: no more calls this hour"}, started)
 	})
 }
 

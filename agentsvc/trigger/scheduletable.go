@@ -181,12 +181,17 @@ func (t scheduleTable) claimTick(ctx context.Context, d DueTick, lasting time.Du
 }
 
 // finishTick stores the outcome of a tick and the time of the next one, and ends the claim. If the schedule was changed
-// meanwhile it stores nothing.
+// meanwhile it stores the start alone, for [ListStarts].
 func (t scheduleTable) finishTick(ctx context.Context, d DueTick, o Outcome, next time.Time) error {
 	var b db.Batch
 	b.Exec(nil, `UPDATE schedule SET next_at = $5, held_until = 0, last_at = $6, last_task = $7, last_error = $8
 		WHERE tenant = $1 AND agent = $2 AND spec = $3 AND next_at = $4`,
 		string(d.Tenant), d.Agent, d.Spec, d.At.UnixMicro(), next.UnixMicro(), o.At.UnixMicro(), string(o.Task), o.Error)
+	start := Start{Kind: TickStart, Outcome: "started", Task: o.Task, Error: o.Error}
+	if o.Error != "" {
+		start.Outcome = "refused"
+	}
+	queueStart(&b, d.Tenant, d.Agent, start)
 	if err := t.db.Tenant(d.Tenant).Do(ctx, &b); err != nil {
 		return fmt.Errorf("complete a tick: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 // Gate decides what an app may use: the models of its plan, its own budgets and those of the platform. The
 // runtime of an app has one. It has no state of its own, so a changed plan or budget takes effect at the next call.
+// [Gate.ReserveBudget] (reserve.go) is what bounds a call; [CostReservation] (settle.go) settles or releases it.
 type Gate struct {
 	service *Service
 	tenant  db.ID

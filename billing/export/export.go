@@ -80,6 +80,9 @@ const (
 	// batch.
 	deliverTimeout = time.Minute
 	claimTTL       = 2 * deliverTimeout
+	// idleClaimTTL is how long the claim lasts of a process that waits for usage to deliver. It renews the claim after
+	// deliverInterval; if it was killed, another process continues after this time.
+	idleClaimTTL = 2 * deliverInterval
 	// maxBackoff bounds the pause after failures, which doubles each time.
 	maxBackoff = 10 * time.Minute
 	// batchSize is the number of rows in a batch, appsPerRead the number of apps whose rows one round trip looks for.
@@ -111,7 +114,7 @@ func (e *Exporter) runSink(ctx context.Context, name string) {
 			left, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
 			// On failure the claim expires after claimTTL.
-			_ = e.releaseClaim(left, name)
+			_ = e.limitClaim(left, name, 0)
 			return
 		case err != nil:
 			e.log.WarnContext(ctx, "usage could not be exported and will be sent again", "export", name, "error", err, "in", wait)
@@ -154,8 +157,11 @@ func (e *Exporter) deliverBatches(ctx context.Context, name string) (err error) 
 		}
 		// A pending batch was stored, here or by another process, but not acknowledged: it comes first, unchanged.
 		if !x.pending {
-			if last, err = e.composeBatch(ctx, x, apps, last); err != nil || !x.pending {
+			if last, err = e.composeBatch(ctx, x, apps, last); err != nil {
 				return err
+			}
+			if !x.pending {
+				return e.limitClaim(ctx, name, idleClaimTTL)
 			}
 		}
 		if err := e.sendBatch(ctx, x, apps); err != nil {

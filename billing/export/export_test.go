@@ -188,6 +188,35 @@ func TestExportFairness(t *testing.T) {
 	}
 }
 
+// TestExportOfKilledProcess checks that the export of a process which was killed while it waited for usage can be taken over
+// soon, and that the lag says when no process delivers.
+func TestExportOfKilledProcess(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, ctx := budgettest.OpenPriced(t, d), t.Context()
+		sinks := map[string]export.Sink{"x": &flakySink{batches: map[int64]string{}, ids: map[string]int{}}}
+		killed, other := exporttest.NewExporter(d, s, sinks), exporttest.NewExporter(d, s, sinks)
+		agentsvctest.RequireNoErrors(t, killed.DeliverAll(ctx), usagetest.RecordCalls(ctx, s.Usage, usagetest.InsertApp(t, d, "{}"), time.Now(), 1), killed.DeliverAll(ctx))
+		var left int64
+		var b db.Batch
+		b.Query(func(r db.Row) error { return r.Scan(&left) }, `SELECT until - stoa_now() FROM export`)
+		agentsvctest.RequireNoErrors(t, d.Platform().Do(ctx, &b))
+		if claimed := time.Duration(left) * time.Microsecond; claimed <= 0 || claimed > 30*time.Second {
+			t.Errorf("a process without usage to deliver keeps its claim for %v", claimed)
+		}
+		var later db.Batch
+		later.Exec(nil, `UPDATE export SET until = stoa_now() - 60000000`)
+		agentsvctest.RequireNoErrors(t, d.Platform().Do(ctx, &later))
+		if lag := exporttest.ListExports(t, d)[0].Lag; lag < time.Minute || lag > time.Hour {
+			t.Errorf("a minute after the claim ended the lag is %v", lag)
+		}
+		agentsvctest.RequireNoErrors(t, other.DeliverAll(ctx))
+		if lag := exporttest.ListExports(t, d)[0].Lag; lag != 0 {
+			t.Errorf("after another process took over the lag is %v", lag)
+		}
+	})
+}
+
 // TestExportFigures checks what metrics show of an export: delivered batches, failures, and the age of what waits.
 func TestExportFigures(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"stoa/billing/usage"
 	"stoa/tenancy/db"
@@ -47,11 +48,16 @@ func (e *Exporter) claimExport(ctx context.Context, name string) (*claim, error)
 	return &x, nil
 }
 
-// releaseClaim ends this process's claim.
-func (e *Exporter) releaseClaim(ctx context.Context, name string) error {
+// limitClaim has this process's claim end after ttl, 0 = at once. The column until is 0 for a claim that was released, and in
+// the past for one whose process did not renew it.
+func (e *Exporter) limitClaim(ctx context.Context, name string, ttl time.Duration) error {
 	var b db.Batch
-	b.Exec(nil, `UPDATE export SET until = 0 WHERE name = $1 AND holder = $2`, name, e.processID)
-	return e.db.Platform().Do(ctx, &b)
+	b.Exec(nil, `UPDATE export SET until = CASE WHEN CAST($3 AS BIGINT) = 0 THEN 0 ELSE stoa_now() + CAST($3 AS BIGINT) END WHERE name = $1 AND holder = $2`,
+		name, e.processID, ttl.Microseconds())
+	if err := e.db.Platform().Do(ctx, &b); err != nil {
+		return fmt.Errorf("limit the claim of export %s: %w", name, err)
+	}
+	return nil
 }
 
 // recordError stores the text of the last failure for [Service.ListExports].

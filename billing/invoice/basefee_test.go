@@ -40,9 +40,9 @@ func TestBaseFee(t *testing.T) {
 		putOn("large", time.Now())
 		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, time.Now(), 1), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 1))
 		wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 draft": {10, 0}, this + " draft": {50_000_000_010, 0}})
-		_, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", true)
+		_, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", invoice.FinalizeOptions{Force: true})
 		agentsvctest.RequireNoErrors(t, err)
-		inv, err := s.Invoices.FinalizeInvoice(ctx, actor, app, this, true)
+		inv, err := s.Invoices.FinalizeInvoice(ctx, actor, app, this, invoice.FinalizeOptions{Force: true})
 		agentsvctest.RequireNoErrors(t, err)
 		want := invoice.Line{Kind: invoice.BaseFeeLine, Plan: "large", Currency: "USD", Charge: 50_000_000_000}
 		if line := inv.Lines[0]; line.Kind != want.Kind || line.Plan != want.Plan || line.Charge != want.Charge || line.Currency != want.Currency {

@@ -35,6 +35,8 @@ type Credit struct {
 	// Remaining is what is left by the ledger. Pending is the part of it that the current drafts would use.
 	Remaining, Pending amount.Money
 	Status             CreditStatus
+	// Closed is what expired or was revoked of it, by the ledger.
+	Closed amount.Money
 }
 
 // CreditStatus is whether a credit can still pay.
@@ -52,7 +54,7 @@ const (
 )
 
 // maxAmount bounds a grant to a thousand million of a currency, in nano-units, so that nine of them fit 64 bits.
-const maxAmount = 1_000_000_000_000_000_000
+const maxAmount amount.Money = 1_000_000_000_000_000_000
 
 const (
 	// maxNoteBytes bounds [Credit.Note].
@@ -70,12 +72,16 @@ const (
 func (s *Service) AddCredit(ctx context.Context, actor audit.Actor, app tenancy.App, c Credit) (Credit, error) {
 	c.ID, c.CreatedBy = agentsvc.NewID(), actor.Name
 	c.Key = cmp.Or(c.Key, c.ID)
-	c.Currency = cmp.Or(c.Currency, s.prices.CurrencyForPlan(app.Plan))
+	charged := s.prices.CurrencyForPlan(app.Plan)
+	c.Currency = cmp.Or(c.Currency, charged)
 	switch {
 	case c.Amount < 1 || c.Amount > maxAmount:
-		return Credit{}, agentsvc.NewInvalidError("amount", "must be nano-units of the currency, from 1 to %d", maxAmount)
+		return Credit{}, agentsvc.NewInvalidError("amount", "must be more than 0 and at most %s (%d nano-units): a credit pays for the app, and is taken back by revoking it",
+			maxAmount.Decimal(c.Currency), maxAmount)
 	case !amount.IsCurrency(c.Currency):
-		return Credit{}, agentsvc.NewInvalidError("currency", "must be three capital letters, such as USD")
+		return Credit{}, agentsvc.NewInvalidError("currency", "must be the code of a currency (ISO 4217), such as USD")
+	case charged != "" && c.Currency != charged:
+		return Credit{}, agentsvc.NewInvalidError("currency", "the app is charged in %s: a credit in another currency would pay nothing", charged)
 	case len(c.Note) > maxNoteBytes || !utf8.ValidString(c.Note) || strings.ContainsFunc(c.Note, unicode.IsControl):
 		return Credit{}, agentsvc.NewInvalidError("note", "must be at most %d bytes of text without control characters", maxNoteBytes)
 	case !c.Expires.IsZero() && !c.Expires.After(time.Now()):
@@ -243,7 +249,7 @@ func readCredits(ctx context.Context, request queryFunc, app db.ID) ([]Credit, e
 	err := request(ctx, func(r db.Row) error {
 		c := Credit{Status: CreditOpen}
 		var expires, created, revoked int64
-		err := r.Scan(&c.ID, (*int64)(&c.Amount), &c.Currency, &expires, &c.Note, &c.CreatedBy, &created, (*int64)(&c.Remaining), &revoked)
+		err := r.Scan(&c.ID, (*int64)(&c.Amount), &c.Currency, &expires, &c.Note, &c.CreatedBy, &created, (*int64)(&c.Remaining), &revoked, (*int64)(&c.Closed))
 		c.CreatedAt = time.UnixMicro(created).UTC()
 		if expires != 0 {
 			c.Expires = time.UnixMicro(expires).UTC()
@@ -254,7 +260,8 @@ func readCredits(ctx context.Context, request queryFunc, app db.ID) ([]Credit, e
 		list = append(list, c)
 		return err
 	}, `SELECT c.id, c.amount, c.currency, c.expires_at, c.note, c.actor, c.created_at,
-			CAST(-SUM(p.amount) AS BIGINT), CAST(SUM(CASE WHEN e.kind = 'revocation' THEN 1 ELSE 0 END) AS BIGINT)
+			CAST(-SUM(p.amount) AS BIGINT), CAST(SUM(CASE WHEN e.kind = 'revocation' THEN 1 ELSE 0 END) AS BIGINT),
+			CAST(SUM(CASE WHEN e.kind IN ('expiry', 'revocation', 'reinstatement') THEN p.amount ELSE 0 END) AS BIGINT)
 		FROM credit c JOIN ledger_entry e ON e.app = c.app AND e.credit = c.id
 			JOIN ledger_posting p ON p.app = e.app AND p.entry = e.id AND p.account = 'credits'
 		WHERE c.app = $1 GROUP BY c.id, c.amount, c.currency, c.expires_at, c.note, c.actor, c.created_at

@@ -3,7 +3,6 @@ package invoice
 import (
 	"cmp"
 	"encoding/csv"
-	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -15,45 +14,56 @@ import (
 	"stoa/billing/spreadsheet"
 )
 
-// WriteCSV writes the invoice as CSV: one record for each line, credit use, rounding, tax and total, and one with the
-// number of calls without a price if there are any. Amounts are decimal. In each currency the records before the total
-// sum to it.
+// csvColumns are the columns of an invoice's table before those of the meters, which have the quantities of a line by meter. A
+// later version may add columns at the end.
+var csvColumns = []string{
+	"invoice", "number", "status", "app", "from", "to", "timezone", "row", "description", "usage", "quantity", "included", "per", "price", "late", "unpriced", "currency", "amount",
+	"kind", "provider", "model", "price_version", "month", "estimated", "meter",
+}
+
+// WriteCSV writes the invoice as CSV: one record for each line, credit use, rounding, net amount, tax and total, and one with
+// the number of calls without a price if there are any. Amounts are decimal. In each currency the lines, credits and rounding
+// sum to net, and net and the taxes to the total.
 func (inv Invoice) WriteCSV(w io.Writer) error {
+	columns := slices.Concat(csvColumns, amount.Meters)
 	out := csv.NewWriter(w)
-	head := []string{"invoice", "number", "status", "app", "from", "to", "timezone"}
-	about := []string{
-		inv.ID, inv.formatNumber(), string(inv.Status), inv.App, inv.Period.From.Format(time.RFC3339), inv.Period.To.Format(time.RFC3339), inv.Period.Timezone,
-	}
-	row := func(cells ...string) error {
-		for i, c := range cells {
-			cells[i] = spreadsheet.EscapeFormula(c)
+	err := out.Write(columns)
+	row := func(cells map[string]string) {
+		record := make([]string, len(columns))
+		for i, name := range columns {
+			record[i] = spreadsheet.EscapeFormula(cells[name])
 		}
-		return out.Write(cells)
+		err = cmp.Or(err, out.Write(record))
 	}
-	err := row(append(head, "row", "description", "usage", "quantity", "included", "per", "price", "late", "unpriced", "currency", "amount")...)
+	about := func(kind, text string) map[string]string {
+		return map[string]string{
+			"invoice": inv.ID, "number": inv.formatNumber(), "status": string(inv.Status), "app": inv.App, "from": inv.Period.From.Format(time.RFC3339),
+			"to": inv.Period.To.Format(time.RFC3339), "timezone": inv.Period.Timezone, "row": kind, "description": text,
+		}
+	}
 	for _, l := range inv.Lines {
-		quantity, included, per, price := "", "", "", ""
-		if l.Kind == PlanLine {
-			quantity, included = strconv.FormatInt(l.Quantity, 10), strconv.FormatInt(l.Included, 10)
-			if l.Per > 0 {
-				per, price = strconv.FormatInt(l.Per, 10), l.Amount.Decimal(l.Currency)
-			}
-		}
-		err = cmp.Or(err, row(append(slices.Clone(about), "line", l.Description(), l.formatUsage(), quantity, included, per, price,
-			strconv.FormatBool(l.Late), strconv.FormatBool(l.Unpriced), l.Currency, l.formatCharge())...))
+		cells := about("line", l.Description())
+		l.addCells(cells)
+		row(cells)
 	}
 	if inv.UnpricedCalls > 0 {
-		err = cmp.Or(err, row(append(slices.Clone(about), "unpriced", "calls without a price in the price book", "", strconv.FormatInt(inv.UnpricedCalls, 10),
-			"", "", "", "", "true", "", "")...))
+		cells := about("unpriced", "calls without a price in the price book")
+		cells["quantity"], cells["unpriced"] = strconv.FormatInt(inv.UnpricedCalls, 10), "true"
+		row(cells)
 	}
 	amountRow := func(kind, text, currency string, m amount.Money) {
-		err = cmp.Or(err, row(append(slices.Clone(about), kind, text, "", "", "", "", "", "", "", currency, m.Decimal(currency))...))
+		cells := about(kind, text)
+		cells["currency"], cells["amount"] = currency, m.Decimal(currency)
+		row(cells)
 	}
 	for _, c := range inv.Credits {
 		amountRow("credit", c.Credit, c.Currency, -c.Amount)
 	}
 	for _, t := range inv.Totals {
 		amountRow("rounding", "carried to the next invoice, less what was carried to this one", t.Currency, -t.rounding())
+	}
+	for _, t := range inv.Totals {
+		amountRow("net", "charges less credits, rounded", t.Currency, t.Net)
 	}
 	for _, t := range inv.Taxes {
 		amountRow("tax", t.Description(), t.Currency, t.Amount)
@@ -63,6 +73,24 @@ func (inv Invoice) WriteCSV(w io.Writer) error {
 	}
 	out.Flush()
 	return cmp.Or(err, out.Error())
+}
+
+// addCells adds what the line charges to the cells of its record. The quantity of a plan's line is not in the column of its
+// meter: the lines of the usage have it there.
+func (l Line) addCells(cells map[string]string) {
+	if l.Kind == PlanLine {
+		cells["quantity"], cells["included"] = strconv.FormatInt(l.Quantity, 10), strconv.FormatInt(l.Included, 10)
+		if l.Per > 0 {
+			cells["per"], cells["price"] = strconv.FormatInt(l.Per, 10), l.Amount.Decimal(l.Currency)
+		}
+	}
+	cells["usage"], cells["currency"], cells["amount"] = l.formatUsage(), l.Currency, l.formatCharge()
+	cells["late"], cells["unpriced"], cells["estimated"] = strconv.FormatBool(l.Late), strconv.FormatBool(l.Unpriced), strconv.FormatBool(l.Estimated)
+	cells["kind"], cells["provider"], cells["model"] = string(l.Kind), l.Provider, l.Model
+	cells["price_version"], cells["month"], cells["meter"] = l.PriceVersion, l.Month, l.Meter
+	for meter, n := range l.Usage {
+		cells[meter] = strconv.FormatInt(n, 10)
+	}
 }
 
 // Description returns what the line charges, in words.
@@ -81,12 +109,20 @@ func (l Line) Description() string {
 	for _, note := range []struct {
 		set  bool
 		text string
-	}{{l.Late, "recorded late"}, {l.Unpriced, "without a price"}, {l.Estimated, "estimated"}} {
+	}{{l.Late, l.formatLate()}, {l.Unpriced, "without a price"}, {l.Estimated, "estimated"}} {
 		if note.set {
 			parts = append(parts, note.text)
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// formatLate returns that the line is late and when its usage was, if it was stored with it.
+func (l Line) formatLate() string {
+	if l.Month == "" {
+		return "recorded late"
+	}
+	return "recorded late, used in " + l.Month
 }
 
 // Description returns the tax and its rate, in words.
@@ -104,7 +140,7 @@ func (l Line) formatCharge() string {
 func (l Line) formatUsage() string {
 	var parts []string
 	for _, meter := range slices.Sorted(maps.Keys(l.Usage)) {
-		parts = append(parts, fmt.Sprintf("%d %s", l.Usage[meter], strings.ReplaceAll(meter, "_", " ")))
+		parts = append(parts, countNoun(l.Usage[meter], strings.TrimSuffix(strings.ReplaceAll(meter, "_", " "), "s")))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -38,6 +38,12 @@ type draft struct {
 	// credits expire.
 	sums  []invoiceSum
 	edges []int64
+	// uncharged are the calls and embedded texts for which neither the price book nor the plan has a price.
+	uncharged int64
+	// basis is the JSON of the usage that an invoice which is made again takes over, in place of sums; "" for none.
+	basis string
+	// reinstated are the amounts of expired and revoked credits that become available again for it.
+	reinstated []CreditUse
 	// feeSlice is the slice in which the month begins: its base fee is charged then.
 	feeSlice int
 }
@@ -91,6 +97,10 @@ type invoiceSpan struct {
 	month      string
 	begin, end int64
 	late       bool
+	// id is the invoice's. It is month, except for what is invoiced at a deletion in a month that has not begun.
+	id string
+	// until is the end of the invoice's period: end, or if the app is deleted before that its deletion.
+	until int64
 	// fee is the line for the month's base fee, nil if there is none.
 	fee *Line
 }
@@ -158,7 +168,8 @@ func (c usageCounter) nextSpan(ctx context.Context) (invoiceSpan, bool, error) {
 	if monthName(begin, c.tariff.zone) <= c.state.Month {
 		begin, end = calendar.Month.Bounds(end, c.tariff.zone)
 	}
-	sp := invoiceSpan{month: monthName(begin, c.tariff.zone), begin: c.state.Until, end: end.UnixMicro(), late: late}
+	sp := invoiceSpan{month: monthName(begin, c.tariff.zone), begin: c.state.Until, end: end.UnixMicro(), until: end.UnixMicro(), late: late}
+	sp.id = sp.month
 	if fee, ok := c.baseFee(changes, begin, end); ok {
 		sp.fee = &fee
 	}
@@ -177,7 +188,7 @@ func (c usageCounter) spanBegin(sp invoiceSpan) time.Time {
 // draftInvoice computes the invoice of a span, subtracts what credits pay of it from left, and replaces what is carried.
 // The expiry of each open credit splits the span (edges), since a credit pays only for usage from before its end.
 func (c usageCounter) draftInvoice(ctx context.Context, sp invoiceSpan, left []Credit, carried map[string]amount.Money) (draft, error) {
-	d := draft{edges: []int64{}, costs: map[string]amount.Money{}, Invoice: c.newInvoice(sp.month)}
+	d := draft{edges: []int64{}, costs: map[string]amount.Money{}, Invoice: c.newInvoice(sp.id)}
 	for _, credit := range left {
 		if credit.Remaining > 0 && !credit.Expires.IsZero() {
 			d.edges = append(d.edges, credit.Expires.UnixMicro())
@@ -196,7 +207,10 @@ func (c usageCounter) draftInvoice(ctx context.Context, sp invoiceSpan, left []C
 	}
 	begin := c.spanBegin(sp)
 	d.feeSlice, _ = slices.BinarySearch(d.edges, begin.UnixMicro()+1)
-	d.Period = Period{Timestamp{begin}, Timestamp{time.UnixMicro(sp.end).UTC()}, c.tariff.zone.String()}
+	if sp.until < begin.UnixMicro() {
+		begin, _ = calendar.Month.Bounds(time.UnixMicro(sp.until).UTC(), c.tariff.zone)
+	}
+	d.Period = Period{Timestamp{begin.UTC()}, Timestamp{time.UnixMicro(sp.until).UTC()}, c.tariff.zone.String()}
 	d.charge(c.tariff, sp.fee, left, carried)
 	return d, nil
 }
@@ -211,25 +225,41 @@ func (c usageCounter) newInvoice(id string) Invoice {
 // charge sets the lines, credits, taxes and totals of d by its sums and the base fee, which may be nil. It subtracts what
 // credits pay from left, and replaces what is carried.
 func (d *draft) charge(t tariff, fee *Line, left []Credit, carried map[string]amount.Money) {
-	d.Lines = t.invoiceLines(d.sums)
+	d.setUsageLines(t, fee)
+	d.applyCredits(t, fee, left)
+	for i := range d.Totals {
+		d.settleTotal(&d.Totals[i], t.plan.Taxes, carried)
+	}
+}
+
+// setUsageLines sets the lines of d by its sums and the base fee, which may be nil.
+func (d *draft) setUsageLines(t tariff, fee *Line) {
+	lines := t.invoiceLines(d.sums)
 	for _, u := range d.sums {
-		if u.Unpriced {
-			d.UnpricedCalls = amount.Add(d.UnpricedCalls, amount.Add(u.ModelCalls, u.Embeddings))
+		if !u.Unpriced {
+			continue
+		}
+		calls := amount.Add(u.ModelCalls, u.Embeddings)
+		d.UnpricedCalls = amount.Add(d.UnpricedCalls, calls)
+		if !t.chargesByPlan(u.Kind) {
+			d.uncharged = amount.Add(d.uncharged, calls)
 		}
 	}
 	if fee != nil {
-		d.Lines = append([]Line{*fee}, d.Lines...)
+		lines = append([]Line{*fee}, lines...)
 	}
+	d.setLines(lines)
+}
+
+// setLines sets the lines of d and adds them to its totals.
+func (d *draft) setLines(lines []Line) {
+	d.Lines = lines
 	for _, line := range d.Lines {
 		if line.Currency == "" {
 			continue
 		}
 		total := d.totalFor(line.Currency)
 		total.Charge = total.Charge.Add(line.Charge)
-	}
-	d.applyCredits(t, fee, left)
-	for i := range d.Totals {
-		d.settleTotal(&d.Totals[i], t.plan.Taxes, carried)
 	}
 }
 

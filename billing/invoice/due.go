@@ -63,9 +63,13 @@ func (s *Service) finalizeDraftsUntil(ctx context.Context, terms price.Terms, ap
 			// If the state differs, another process has made a draft final since it was read: continue from the new
 			// state.
 			if l.Billed == state {
-				_, err := s.finalizeFirstDraft(ctx, l, audit.System, app, due.month, false)
+				// A month is closed also where calls on it have no price: the next ones wait for it.
+				inv, err := s.finalizeFirstDraft(ctx, l, audit.System, app, due.month, FinalizeOptions{AllowUnpriced: true})
 				if err != nil {
 					return err
+				}
+				if inv.UnpricedCalls > 0 {
+					s.log.WarnContext(ctx, "an invoice became final with calls that have no price in the price book", "app", app.Name, "invoice", inv.ID, "calls", inv.UnpricedCalls)
 				}
 			}
 			state = l.Billed

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"stoa/agentsvc"
@@ -15,18 +16,25 @@ import (
 	"stoa/tenancy/audit"
 )
 
+// FinalizeOptions allow what [Service.FinalizeInvoice] refuses by default.
+type FinalizeOptions struct {
+	// Force closes a month that has not ended.
+	Force bool
+	// AllowUnpriced charges nothing for calls that neither the price book nor the plan has a price for.
+	AllowUnpriced bool
+}
+
 // FinalizeInvoice makes the draft of a month final: it assigns the number and posts the charges, the costs and the
-// credits used. Usage of the month that is recorded later is on the next invoice. A month that has not ended is closed
-// early, with force only. A repetition returns the final invoice.
+// credits used. Usage of the month that is recorded later is on the next invoice. A repetition returns the final invoice.
 //
-// It returns [agentsvc.CodePrecondition] if the month has not begun or, without force, not ended, or if an earlier draft
-// must be finalized first, and [agentsvc.CodeNotFound] if there is no such draft.
-func (s *Service) FinalizeInvoice(ctx context.Context, actor audit.Actor, app tenancy.App, id string, force bool) (Invoice, error) {
+// It returns [agentsvc.CodePrecondition] if the month has not begun, if an earlier draft must be finalized first or if o
+// does not allow it, and [agentsvc.CodeNotFound] if there is no such draft.
+func (s *Service) FinalizeInvoice(ctx context.Context, actor audit.Actor, app tenancy.App, id string, o FinalizeOptions) (Invoice, error) {
 	var out Invoice
 	err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
 		var err error
 		if out, err = readInvoice(ctx, l.Query, app.ID, id); errors.Is(err, agentsvc.CodeNotFound) {
-			out, err = s.finalizeFirstDraft(ctx, l, actor, app, id, force)
+			out, err = s.finalizeFirstDraft(ctx, l, actor, app, id, o)
 		}
 		return err
 	})
@@ -36,10 +44,9 @@ func (s *Service) FinalizeInvoice(ctx context.Context, actor audit.Actor, app te
 	return out, nil
 }
 
-// finalizeFirstDraft makes the first draft final. Its id must be id, unless that is "". A month that is running needs
-// force. The caller has locked the
-// ledger; all statements are in its transaction.
-func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor audit.Actor, app tenancy.App, id string, force bool) (Invoice, error) {
+// finalizeFirstDraft makes the first draft final. Its id must be id. The caller has locked the ledger; all statements are in
+// its transaction.
+func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor audit.Actor, app tenancy.App, id string, o FinalizeOptions) (Invoice, error) {
 	c, err := newFinalCounter(ctx, l, app)
 	if err != nil {
 		return Invoice{}, err
@@ -48,35 +55,91 @@ func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor au
 	switch {
 	case err != nil:
 		return Invoice{}, err
-	case !found || id != "" && span.month > id:
+	case !found || span.month > id:
 		return Invoice{}, errNoInvoice
-	case id != "" && span.month < id:
+	case span.month < id:
 		if _, err := time.Parse("2006-01", id); err != nil {
 			return Invoice{}, errNoInvoice
 		}
 		return Invoice{}, agentsvc.NewError(agentsvc.CodePrecondition, "finalize the invoice of %s first", span.month)
-	case id != "" && l.Now.Before(c.spanBegin(span)):
+	case l.Now.Before(c.spanBegin(span)):
 		return Invoice{}, agentsvc.NewError(agentsvc.CodePrecondition, "the month %s has not begun", span.month)
-	case !force && l.Now.UnixMicro() < span.end:
+	case !o.Force && l.Now.UnixMicro() < span.end:
 		return Invoice{}, agentsvc.NewError(agentsvc.CodePrecondition, "the month %s ends at %s; to close it now, with the rest of its usage on the next invoice, "+
 			`use force ({"force": true}, or --force)`, span.month, time.UnixMicro(span.end).UTC().Format(time.RFC3339))
 	}
+	return c.finalizeSpan(ctx, l, actor, span, o.AllowUnpriced)
+}
+
+// closeFirstDraft makes the first draft of an app final that is being deleted, and reports whether there was one. Its period
+// ends now. Usage of a month that was closed early is on an invoice of its own: there is none of a month that has not begun.
+func (s *Service) closeFirstDraft(ctx context.Context, l *ledger.Tx, actor audit.Actor, app tenancy.App) (bool, error) {
+	c, err := newFinalCounter(ctx, l, app)
+	if err != nil {
+		return false, err
+	}
+	span, found, err := c.nextSpan(ctx)
+	if err != nil || !found {
+		return false, err
+	}
+	if span.until = min(span.end, l.Now.UnixMicro()); l.Now.Before(c.spanBegin(span)) {
+		if span.month = l.Billed.Month; span.month == "" { // a row from a machine whose clock is fast
+			span.month = monthName(l.Now, c.tariff.zone)
+		}
+		if span.id, err = findClosingID(ctx, l, span.month); err != nil {
+			return false, err
+		}
+	}
+	_, err = c.finalizeSpan(ctx, l, actor, span, true)
+	return err == nil, err
+}
+
+// closingSuffix ends the id of an invoice of late usage that was made when the app was deleted.
+const closingSuffix = "-closing"
+
+// findClosingID returns the id of the next such invoice: 2026-11-closing, then 2026-11-closing2 and so on, for the usage that
+// was recorded while a deletion was interrupted.
+func findClosingID(ctx context.Context, l *ledger.Tx, month string) (string, error) {
+	for n := 1; ; n++ {
+		id := month + closingSuffix
+		if n > 1 {
+			id += strconv.Itoa(n)
+		}
+		if _, err := readInvoice(ctx, l.Query, l.App, id); err != nil {
+			if errors.Is(err, agentsvc.CodeNotFound) {
+				return id, nil
+			}
+			return "", err
+		}
+	}
+}
+
+// finalizeSpan makes the invoice of a span final and records that its usage is invoiced.
+func (c usageCounter) finalizeSpan(ctx context.Context, l *ledger.Tx, actor audit.Actor, span invoiceSpan, allowUnpriced bool) (Invoice, error) {
 	// The rows are fixed before they are summed: rows that become visible between the sums and the commit belong to the
 	// next invoice.
 	if err := markUsage(ctx, l, &c, span); err != nil {
 		return Invoice{}, err
 	}
-	have, err := readCredits(ctx, l.Query, app.ID)
+	have, err := readCredits(ctx, l.Query, l.App)
 	if err != nil {
 		return Invoice{}, err
 	}
 	left := slices.Clone(have)
-	carried, err := readCarried(ctx, l.Query, app.ID)
+	carried, err := readCarried(ctx, l.Query, l.App)
 	if err != nil {
 		return Invoice{}, err
 	}
 	d, err := c.draftInvoice(ctx, span, left, carried)
 	if err != nil {
+		return Invoice{}, err
+	}
+	if d.uncharged > 0 && !allowUnpriced {
+		return Invoice{}, agentsvc.NewError(agentsvc.CodePrecondition, "%s for which neither the price book nor the plan has a price would be charged nothing. "+
+			"A new price book applies to later calls only; an overage price of the plan charges these as well. To make the invoice final as it is, "+
+			`use allow_unpriced ({"allow_unpriced": true}, or --allow-unpriced)`, countNoun(d.uncharged, "call"))
+	}
+	if d.Parties, err = party.Read(ctx, l.Query, l.App); err != nil {
 		return Invoice{}, err
 	}
 	if err := storeDraft(ctx, l, &d); err != nil {
@@ -95,32 +158,41 @@ func (s *Service) finalizeFirstDraft(ctx context.Context, l *ledger.Tx, actor au
 		return Invoice{}, err
 	}
 	l.Billed = ledger.Billed{Month: span.month, Until: span.end, Recorded: c.sealed}
-	return d.Invoice, audit.Insert(ctx, l.Tx, audit.Entry{Actor: actor, Action: "invoice.finalize", App: app.Name, AppID: app.ID, Detail: map[string]any{
+	return d.Invoice, audit.Insert(ctx, l.Tx, audit.Entry{Actor: actor, Action: "invoice.finalize", App: c.app.Name, AppID: c.app.ID, Detail: map[string]any{
 		"invoice": d.ID, "number": d.Number,
 	}})
 }
 
-// storeDraft makes a draft final: it adds the parties, posts it, and stores it with its number and its usage.
-func storeDraft(ctx context.Context, l *ledger.Tx, d *draft) error {
-	var err error
-	if d.Parties, err = party.Read(ctx, l.Query, l.App); err != nil {
-		return err
+// countNoun returns a count with its noun, in the plural unless it is 1.
+func countNoun(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
 	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// storeDraft makes a draft final: it posts it, and stores it with its number and its usage.
+func storeDraft(ctx context.Context, l *ledger.Tx, d *draft) error {
 	if err := postDraft(ctx, l, *d); err != nil {
 		return err
 	}
 	if err := storeInvoice(ctx, l, &d.Invoice); err != nil {
 		return err
 	}
-	sums, err := json.Marshal(mergeSums(d.sums))
-	if err != nil {
-		return err
+	basis := d.basis
+	if d.Replaces == "" {
+		sums, err := json.Marshal(mergeSums(d.sums))
+		if err != nil {
+			return err
+		}
+		basis = string(sums)
 	}
-	_, err = l.Exec(ctx, `INSERT INTO invoice_basis (app, id, replaces, sums) VALUES ($1, $2, $3, $4)`, string(l.App), d.ID, d.Replaces, string(sums))
+	_, err := l.Exec(ctx, `INSERT INTO invoice_basis (app, id, replaces, sums) VALUES ($1, $2, $3, $4)`, string(l.App), d.ID, d.Replaces, basis)
 	return err
 }
 
-// postDraft posts the charges, the rounding, the taxes, the costs and the credit uses of a draft.
+// postDraft posts the charges, the rounding, the taxes, the costs and the credit uses of a draft. Credits that are reinstated
+// for it are before their use.
 func postDraft(ctx context.Context, l *ledger.Tx, d draft) error {
 	var entries []ledger.Entry
 	for _, t := range d.Totals {
@@ -131,6 +203,11 @@ func postDraft(ctx context.Context, l *ledger.Tx, d draft) error {
 	}
 	for currency, cost := range d.costs {
 		entries = append(entries, ledger.NewTransferEntry(ledger.EntryCost, currency, cost, ledger.Expense, ledger.Payable))
+	}
+	for _, u := range d.reinstated {
+		e := ledger.NewTransferEntry(ledger.EntryReinstatement, u.Currency, u.Amount, ledger.Promotion, ledger.Unspent)
+		e.Credit = u.Credit
+		entries = append(entries, e)
 	}
 	for _, u := range d.Credits {
 		e := ledger.NewTransferEntry(ledger.EntryUse, u.Currency, u.Amount, ledger.Unspent, ledger.Receivable)
@@ -260,12 +337,11 @@ func postReversal(ctx context.Context, l *ledger.Tx, inv Invoice) error {
 // CloseAccount makes all drafts of an app that is to be deleted final and revokes its credits. It may be repeated.
 func (s *Service) CloseAccount(ctx context.Context, actor audit.Actor, app tenancy.App) error {
 	for more := true; more; {
-		err := s.ledger.Update(ctx, app, func(l *ledger.Tx) error {
-			_, err := s.finalizeFirstDraft(ctx, l, actor, app, "", true)
+		err := s.ledger.Update(ctx, app, func(l *ledger.Tx) (err error) {
+			more, err = s.closeFirstDraft(ctx, l, actor, app)
 			return err
 		})
-		more = err == nil
-		if err != nil && !errors.Is(err, agentsvc.CodeNotFound) {
+		if err != nil {
 			return err
 		}
 	}

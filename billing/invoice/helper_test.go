@@ -20,6 +20,7 @@ var (
 // services are the invoices of a database and what they need.
 type services struct {
 	usagetest.Services
+	DB       *db.DB
 	Ledgers  *ledger.Service
 	Invoices *invoice.Service
 }
@@ -28,7 +29,7 @@ type services struct {
 func openWith(t *testing.T, d *db.DB, o invoice.Options) *services {
 	t.Helper()
 	s, ledgers := usagetest.Open(t, d), ledger.New(d)
-	return &services{s, ledgers, invoice.New(d, s.Prices, ledgers, o)}
+	return &services{s, d, ledgers, invoice.New(d, s.Prices, ledgers, o)}
 }
 
 // openBilling returns the services of d, without prices.

@@ -26,6 +26,7 @@ import (
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/keyring"
 )
 
 func monthName(t time.Time) string { return t.UTC().Format("2006-01") }
@@ -60,20 +61,20 @@ func TestLateUsage(t *testing.T) {
 		s, app, ctx := openPriced(t, d), usagetest.NewApp(), t.Context()
 		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 2), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(2, 5), 3), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(4, 5), 5))
 		wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 draft": {20, 0}, "2026-02 draft": {30, 0}, "2026-04 draft": {50, 0}})
-		_, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-02", false)
+		_, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-02", invoice.FinalizeOptions{})
 		agentsvctest.CheckError(t, err, agentsvc.CodePrecondition)
-		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-03", false)
+		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-03", invoice.FinalizeOptions{})
 		agentsvctest.CheckError(t, err, agentsvc.CodePrecondition)
 		for _, never := range []string{"2025-12", "later", ""} {
 			_, err = s.Invoices.FindInvoice(ctx, app, never)
 			agentsvctest.CheckError(t, err, agentsvc.CodeNotFound)
 		}
-		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2025-12", false)
+		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2025-12", invoice.FinalizeOptions{})
 		agentsvctest.CheckError(t, err, agentsvc.CodeNotFound)
-		first, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
+		first, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", invoice.FinalizeOptions{})
 		agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 6), 7))
 		wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 final": {20, 0}, "2026-02 draft": {100, 0}, "2026-04 draft": {50, 0}})
-		second, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-02", false)
+		second, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-02", invoice.FinalizeOptions{})
 		agentsvctest.RequireNoErrors(t, err)
 		if len(second.Lines) != 2 || second.Lines[0].Late || !second.Lines[1].Late || second.Lines[1].Charge != 70 {
 			t.Errorf("lines %+v", second.Lines)
@@ -83,7 +84,7 @@ func TestLateUsage(t *testing.T) {
 		}
 		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(2, 6), 1))
 		wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 final": {20, 0}, "2026-02 final": {100, 0}, "2026-03 draft": {10, 0}, "2026-04 draft": {50, 0}})
-		again, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
+		again, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", invoice.FinalizeOptions{})
 		agentsvctest.RequireNoErrors(t, err)
 		if diff := cmp.Diff(first, again); diff != "" {
 			t.Errorf("the final invoice has changed (-want +got):\n%s", diff)
@@ -101,13 +102,13 @@ func TestMonthToCome(t *testing.T) {
 		begin, _ := calendar.Month.Bounds(now, time.UTC)
 		this, coming := monthName(now), monthName(begin.AddDate(0, 1, 0))
 		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, now, 2))
-		_, err := s.Invoices.FinalizeInvoice(ctx, actor, app, this, false)
+		_, err := s.Invoices.FinalizeInvoice(ctx, actor, app, this, invoice.FinalizeOptions{})
 		agentsvctest.CheckError(t, err, agentsvc.CodePrecondition)
-		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, this, true)
+		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, this, invoice.FinalizeOptions{Force: true})
 		agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, now, 3))
 		want := map[string][2]amount.Money{this + " final": {20, 0}, coming + " draft": {30, 0}}
 		wantTotals(t, s, app, want)
-		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, coming, true)
+		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, coming, invoice.FinalizeOptions{Force: true})
 		agentsvctest.CheckError(t, err, agentsvc.CodePrecondition)
 		wantTotals(t, s, app, want)
 	})
@@ -124,7 +125,7 @@ func TestPlanInOtherCurrency(t *testing.T) {
 		agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 2))
 		app.Plan = "euro"
 		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 6), 3))
-		inv, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
+		inv, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", invoice.FinalizeOptions{})
 		agentsvctest.RequireNoErrors(t, err)
 		want := []invoice.Total{{Currency: "EUR", Charge: 18, Remainder: 18}, {Currency: "USD", Charge: 20, Remainder: 20}}
 		if diff := cmp.Diff(want, inv.Totals); diff != "" {
@@ -141,7 +142,7 @@ func TestNothingPriced(t *testing.T) {
 		app.Plan = "p"
 		_, err := s.Prices.AddPlan(ctx, actor, price.Plan{Name: "p", Included: map[string]int64{"model_calls": 1}, Overage: map[string]price.Overage{"model_calls": {Per: 1, Amount: 5}}})
 		agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 2))
-		inv, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
+		inv, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", invoice.FinalizeOptions{AllowUnpriced: true})
 		agentsvctest.RequireNoErrors(t, err)
 		if len(inv.Lines) != 2 || len(inv.Totals) != 0 {
 			t.Errorf("lines %+v, totals %+v, want two and none", inv.Lines, inv.Totals)
@@ -179,7 +180,7 @@ func TestCreditOrder(t *testing.T) {
 			agentsvctest.RequireNoErrors(t, invoice.GrantCredit(s.Invoices, ctx, app, c))
 		}
 		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 9), 1), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 11), 2), usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(2, 21), 1))
-		jan, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
+		jan, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", invoice.FinalizeOptions{})
 		agentsvctest.RequireNoErrors(t, err)
 		// 10 before the end of soon, of which 5 stay unused; 20 after it.
 		want := []invoice.CreditUse{{Credit: "soon", Currency: "USD", Amount: 10}, {Credit: "later", Currency: "USD", Amount: 20}}
@@ -239,7 +240,9 @@ func TestCreditMistakes(t *testing.T) {
 	}{
 		{"amount", func(c *invoice.Credit) { c.Amount = 0 }},
 		{"amount", func(c *invoice.Credit) { c.Amount = 1e18 + 1 }},
+		{"amount", func(c *invoice.Credit) { c.Amount = -1 }},
 		{"currency", func(c *invoice.Credit) { c.Currency = "dollars" }},
+		{"currency", func(c *invoice.Credit) { c.Currency = "EUR" }}, // not that of the app
 		{"note", func(c *invoice.Credit) { c.Note = strings.Repeat("x", 501) }},
 		{"note", func(c *invoice.Credit) { c.Note = "a\x00b" }},
 		{"expires_at", func(c *invoice.Credit) { c.Expires = time.Now() }},
@@ -306,7 +309,7 @@ func TestTimezoneChanges(t *testing.T) {
 	_, err := s.Prices.AddPlan(ctx, actor, price.Plan{Name: "p", Timezone: "Asia/Tokyo"})
 	end := time.Date(2026, 1, 31, 15, 0, 0, 0, time.UTC) // the end of January there
 	agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, end.Add(-1*time.Hour), 1), usagetest.RecordCalls(ctx, s.Usage, app, end.Add(time.Hour), 2), usagetest.RecordCalls(ctx, s.Usage, app, end.Add(24*time.Hour), 4))
-	_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
+	_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", invoice.FinalizeOptions{})
 	agentsvctest.RequireNoErrors(t, err)
 	_, err = s.Prices.UpdatePlan(ctx, actor, price.Plan{Name: "p", Timezone: "America/Los_Angeles"})
 	agentsvctest.RequireNoErrors(t, err)
@@ -350,7 +353,7 @@ func TestPlanCharges(t *testing.T) {
 				app.Plan = tt.plan.Name
 				agentsvctest.RequireNoErrors(t, err, s.Usage.NewMeter(app.ID, app.Plan).WriteUsage(ctx, f))
 				wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 draft": {tt.want, 0}})
-				_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
+				_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", invoice.FinalizeOptions{})
 				agentsvctest.RequireNoErrors(t, err)
 				wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 final": {tt.want, 0}})
 			})
@@ -391,7 +394,7 @@ func TestFinalizeAtOnce(t *testing.T) {
 	numbers := make([]int64, 8)
 	for i := range numbers {
 		wg.Go(func() {
-			inv, err := services[i%2].Invoices.FinalizeInvoice(context.WithoutCancel(t.Context()), actor, app, "2026-01", false)
+			inv, err := services[i%2].Invoices.FinalizeInvoice(context.WithoutCancel(t.Context()), actor, app, "2026-01", invoice.FinalizeOptions{})
 			if err != nil {
 				t.Error(err)
 			}
@@ -435,9 +438,9 @@ func TestInvoiceForms(t *testing.T) {
 	}}))
 	agentsvctest.RequireNoErrors(t, invoice.GrantCredit(s.Invoices, ctx, app, invoice.Credit{ID: "c", Amount: 500_000_000, Currency: "USD"}))
 	agentsvctest.RequireNoErrors(t,
-		party.New(d).PutParty(ctx, actor, tenancy.App{}, party.Party{Name: "Stoa <Ltd>", Address: []string{"1 Porch"}, TaxID: "DE1", Note: "Payable in 14 days"}),
-		party.New(d).PutParty(ctx, actor, app, party.Party{Name: "Acme & Co", Email: "books@acme.test"}))
-	_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
+		party.New(d).PutParty(ctx, actor, tenancy.App{}, party.Party{Name: "Stoa <Ltd>", Address: []string{"1 Porch"}, TaxID: "DE1", Note: "Payable in 14 days"}, keyring.Hasher{}),
+		party.New(d).PutParty(ctx, actor, app, party.Party{Name: "Acme & Co", Email: "books@acme.test"}, keyring.Hasher{}))
+	_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", invoice.FinalizeOptions{})
 	agentsvctest.RequireNoErrors(t, err)
 	inv, err := s.Invoices.FindInvoice(ctx, app, "2026-01")
 	agentsvctest.RequireNoErrors(t, err)
@@ -446,16 +449,17 @@ func TestInvoiceForms(t *testing.T) {
 	rows, err := csv.NewReader(&table).ReadAll()
 	agentsvctest.RequireNoErrors(t, err)
 	want := [][]string{
-		{"line", "model =1+1/<script>", "1000 input tokens, 1 model calls, 3 output tokens", "", "", "", "", "false", "false", "USD", "0.00000001"},
+		{"line", "model =1+1/<script>", "1000 input tokens, 1 model call, 3 output tokens", "", "", "", "", "false", "false", "USD", "0.00000001"},
 		{"line", "plan: input tokens", "", "1000", "0", "1000", "1.50", "false", "false", "USD", "1.50"},
 		{"credit", "c", "", "", "", "", "", "", "", "USD", "-0.50"},
 		{"rounding", "carried to the next invoice, less what was carried to this one", "", "", "", "", "", "", "", "USD", "-0.00000001"},
+		{"net", "charges less credits, rounded", "", "", "", "", "", "", "", "USD", "1.00"},
 		{"tax", "VAT 19 %", "", "", "", "", "", "", "", "USD", "0.19"},
 		{"total", "due", "", "", "", "", "", "", "", "USD", "1.19"},
 	}
 	var got [][]string
 	for _, row := range rows[1:] {
-		got = append(got, row[7:])
+		got = append(got, row[7:18])
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the rows (-want +got):\n%s", diff)

@@ -118,7 +118,7 @@ func (m *ledgerModel) finalizeInvoice(t *rapid.T) {
 	}
 	want, err := m.s.Invoices.FindInvoice(context.Background(), m.app, drafts[len(drafts)-1].ID)
 	requireNoError(t, err)
-	got, err := m.s.Invoices.FinalizeInvoice(context.Background(), actor, m.app, want.ID, true)
+	got, err := m.s.Invoices.FinalizeInvoice(context.Background(), actor, m.app, want.ID, invoice.FinalizeOptions{Force: true})
 	if errors.Is(err, agentsvc.CodePrecondition) && want.Period.From.After(time.Now()) {
 		return // late usage is on the invoice of that month
 	}
@@ -126,7 +126,7 @@ func (m *ledgerModel) finalizeInvoice(t *rapid.T) {
 	if fmt.Sprint(want.Lines, want.Credits, want.Totals, want.Period) != fmt.Sprint(got.Lines, got.Credits, got.Totals, got.Period) {
 		t.Fatalf("the draft %+v became %+v", want, got)
 	}
-	again, err := m.s.Invoices.FinalizeInvoice(context.Background(), actor, m.app, want.ID, true)
+	again, err := m.s.Invoices.FinalizeInvoice(context.Background(), actor, m.app, want.ID, invoice.FinalizeOptions{Force: true})
 	if requireNoError(t, err); again.Number != got.Number {
 		t.Fatalf("it got the numbers %d and %d", got.Number, again.Number)
 	}
@@ -146,7 +146,7 @@ func (m *ledgerModel) reissueInvoice(t *rapid.T) {
 		return
 	}
 	was := rapid.SampledFrom(reversed).Draw(t, "invoice")
-	inv, err := m.s.Invoices.ReissueInvoice(context.Background(), actor, m.app, was.ID)
+	inv, err := m.s.Invoices.ReissueInvoice(context.Background(), actor, m.app, was.ID, invoice.ReissueOptions{})
 	requireNoError(t, err)
 	if inv.Replaces != was.ID || inv.Totals[0].Charge != was.Totals[0].Charge || was.ReplacedBy != "" && was.ReplacedBy != inv.ID {
 		t.Fatalf("%+v\nwas invoiced again as\n%+v", was, inv)
@@ -263,7 +263,7 @@ func TestLedgerIsFrozen(t *testing.T) {
 		if err := cmp.Or(usagetest.RecordCalls(t.Context(), s.Usage, app, january, 1), invoice.GrantCredit(s.Invoices, t.Context(), app, invoice.Credit{ID: "c", Amount: 3, Currency: "USD"})); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Invoices.FinalizeInvoice(t.Context(), actor, app, "2026-01", false); err != nil {
+		if _, err := s.Invoices.FinalizeInvoice(t.Context(), actor, app, "2026-01", invoice.FinalizeOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		for _, table := range []string{"ledger_entry", "ledger_posting", "credit", "invoice"} {

@@ -19,7 +19,7 @@ type Line struct {
 	PriceVersion string      `json:"price_version,omitempty"`
 	// Usage has the quantities by meter.
 	Usage map[string]int64 `json:"usage,omitempty"`
-	Late  bool             `json:"late,omitempty"`
+	LateUse
 	// Unpriced is set if the price book has no price for the usage.
 	Unpriced bool `json:"unpriced,omitempty"`
 	// Estimated is set if the vendor did not report the quantities.
@@ -39,6 +39,13 @@ type Line struct {
 	// Currency is "" if no price was in force; then nothing is charged.
 	Currency string       `json:"currency"`
 	Charge   amount.Money `json:"charge"`
+}
+
+// LateUse says of usage when it was used, if it was recorded after the invoice of that month was made.
+type LateUse struct {
+	Late bool `json:"late,omitempty"`
+	// Month is the month in which late usage was used, such as 2026-10.
+	Month string `json:"month,omitempty"`
 }
 
 const (
@@ -94,6 +101,19 @@ func (t tariff) planMeter(c amount.MeterClass) string {
 	return ""
 }
 
+// chargesByPlan reports whether the plan has an overage price for calls of a kind, so that they need none in the book: for
+// each call, or for input and output.
+func (t tariff) chargesByPlan(kind amount.Kind) bool {
+	charges := func(meter string) bool {
+		_, over := t.plan.Overage[meter]
+		return t.currency != "" && over
+	}
+	if kind == amount.Embedding {
+		return charges("embeddings")
+	}
+	return charges("model_calls") || charges("input_tokens") && charges("output_tokens")
+}
+
 // invoiceLines returns the lines for usage. What the plan names is charged by the plan, the rest by the price book. If
 // the plan charges a part of a row's classes, the line gets the price of the other classes, computed from their sums.
 // Usage charged in another currency than the app's keeps its charge. More usage never makes a line cheaper, which
@@ -110,7 +130,7 @@ func (t tariff) invoiceLines(sums []invoiceSum) []Line {
 			used = used.Add(u.Quantities)
 		}
 		line := Line{
-			Kind: u.Kind, Provider: u.Provider, Model: u.Model, PriceVersion: u.Version, Usage: map[string]int64{}, Late: u.Late, Unpriced: u.Unpriced,
+			Kind: u.Kind, Provider: u.Provider, Model: u.Model, PriceVersion: u.Version, Usage: map[string]int64{}, LateUse: LateUse{u.Late, u.Month}, Unpriced: u.Unpriced,
 			Estimated: u.Estimated, Currency: u.Currency, Charge: u.Charge,
 		}
 		var remaining amount.Money

@@ -95,7 +95,7 @@ func (inv Invoice) printedFacts() []string {
 	last := inv.Period.To.Add(-time.Microsecond)
 	facts := []string{app, fmt.Sprintf("%s to %s (%s)", day(inv.Period.From.Time, inv.Period.Timezone), day(last, inv.Period.Timezone), inv.Period.Timezone)}
 	if inv.FinalizedAt != nil {
-		facts = append(facts, "made on "+day(inv.FinalizedAt.Time, "UTC"))
+		facts = append(facts, "made on "+day(inv.FinalizedAt.Time, inv.Period.Timezone))
 	}
 	for _, reference := range []struct{ text, id string }{
 		{"takes back invoice ", inv.nameReversed()}, {"taken back by ", inv.ReversedBy}, {"replaces invoice ", inv.Replaces}, {"replaced by invoice ", inv.ReplacedBy},

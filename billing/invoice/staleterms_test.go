@@ -23,7 +23,7 @@ import (
 func TestFinalInvoiceReadsTerms(t *testing.T) {
 	t.Parallel()
 	finalize := func(ctx context.Context, s *services, app tenancy.App) error {
-		_, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
+		_, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", invoice.FinalizeOptions{})
 		return err
 	}
 	cases := map[string]struct {
@@ -43,7 +43,7 @@ func TestFinalInvoiceReadsTerms(t *testing.T) {
 				return err
 			},
 			final: func(ctx context.Context, s *services, app tenancy.App) error {
-				_, err := s.Invoices.ReissueInvoice(ctx, actor, app, "2026-01")
+				_, err := s.Invoices.ReissueInvoice(ctx, actor, app, "2026-01", invoice.ReissueOptions{Plan: &app.Plan})
 				return err
 			},
 			id: "2026-01-2", fee: 7_000_000_000,

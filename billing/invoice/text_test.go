@@ -72,7 +72,7 @@ func TestInvoiceText(t *testing.T) {
 		agentsvctest.RequireNoErrors(t, err)
 		return invoice.Timestamp{Time: v}
 	}
-	finalized := at("2026-12-03T10:00:00Z")
+	finalized := at("2026-12-02T23:30:00Z") // the next day in the zone of the period
 	inv := invoice.Invoice{
 		ID: "2026-11-2", Kind: invoice.Invoiced, Status: invoice.Final, Number: 7, App: "acme", Plan: "pro",
 		Period: invoice.Period{From: at("2026-10-31T23:00:00Z"), To: at("2026-11-30T23:00:00Z"), Timezone: "Europe/Berlin"},
@@ -114,7 +114,7 @@ func TestCreditNoteText(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, app, ctx := openPriced(t, d), usagetest.NewApp(), t.Context()
 		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 1))
-		first, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
+		first, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", invoice.FinalizeOptions{})
 		agentsvctest.RequireNoErrors(t, err)
 		note, err := s.Invoices.ReverseInvoice(ctx, actor, app, "2026-01")
 		agentsvctest.RequireNoErrors(t, err)
@@ -138,7 +138,7 @@ func TestUnpricedCalls(t *testing.T) {
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 		s, app, ctx := openBilling(t, d), usagetest.NewApp(), t.Context()
 		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 3))
-		made, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", false)
+		made, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", invoice.FinalizeOptions{AllowUnpriced: true})
 		agentsvctest.RequireNoErrors(t, err)
 		list, err := s.Invoices.ListInvoices(ctx, app)
 		agentsvctest.RequireNoErrors(t, err)
@@ -150,7 +150,7 @@ func TestUnpricedCalls(t *testing.T) {
 		var table, page, text bytes.Buffer
 		agentsvctest.RequireNoErrors(t, inv.WriteCSV(&table), inv.WriteHTML(&page), inv.WriteText(&text))
 		for form, want := range map[string][]string{
-			table.String(): {"line,\"model p/m, without a price\"", "unpriced,calls without a price in the price book,,3,,,,,true,,\n"},
+			table.String(): {"line,\"model p/m, without a price\"", "unpriced,calls without a price in the price book,,3,,,,,true,,,"},
 			page.String():  {"model p/m, without a price", "<p>Calls without a price in the price book: 3</p>"},
 			text.String():  {"model p/m, without a price", "\nCalls without a price in the price book: 3\n"},
 		} {

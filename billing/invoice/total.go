@@ -45,6 +45,9 @@ type Total struct {
 // rounding returns the part of the exact amount that is not due: it is carried.
 func (t Total) rounding() amount.Money { return t.Charge - t.Credits - t.Net }
 
+// unpaid returns the part of the charge that no credit pays.
+func (t Total) unpaid() amount.Money { return t.Charge - t.Credits }
+
 // negate returns the total of the credit note of an invoice.
 func (t Total) negate() Total {
 	return Total{t.Currency, -t.Charge, -t.Credits, -t.Carried, -t.Net, -t.Tax, -t.Due, -t.Remainder}

@@ -59,6 +59,9 @@ const (
 	EntryExpiry EntryKind = "expiry"
 	// EntryRevocation closes a credit that the operator revoked: the same accounts as EntryExpiry.
 	EntryRevocation EntryKind = "revocation"
+	// EntryReinstatement undoes an EntryExpiry or an EntryRevocation of a credit that had paid an invoice and pays the one that
+	// replaces it: debits Promotion, credits Unspent.
+	EntryReinstatement EntryKind = "reinstatement"
 	// EntryReturn undoes an EntryUse of a reversed invoice: debits Receivable, credits Unspent.
 	EntryReturn EntryKind = "return"
 	// EntryReversal undoes the EntryCharge, the EntryRounding and the EntryTax of a reversed invoice, in an entry each.

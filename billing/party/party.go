@@ -14,6 +14,7 @@ import (
 	"stoa/tenancy"
 	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
+	"stoa/tenancy/keyring"
 )
 
 // Party is the seller or the buyer of an invoice, as its page shows it.
@@ -33,20 +34,22 @@ const (
 	maxPartyBytes = 500
 )
 
-func (p Party) validate() error {
+// Validate returns an error with [agentsvc.CodeInvalid] for an invalid field. at is the path of the party, with a dot at its
+// end, or "".
+func (p Party) Validate(at string) error {
 	texts := map[string]string{"name": p.Name, "tax_id": p.TaxID, "email": p.Email, "note": p.Note}
 	for i, line := range p.Address {
 		texts[fmt.Sprintf("address[%d]", i)] = line
 	}
 	switch {
 	case p.Name == "":
-		return agentsvc.NewInvalidError("name", "is missing")
+		return agentsvc.NewInvalidError(at+"name", "is missing")
 	case len(p.Address) > maxAddressLines:
-		return agentsvc.NewInvalidError("address", "there are %d lines, %d are allowed", len(p.Address), maxAddressLines)
+		return agentsvc.NewInvalidError(at+"address", "there are %d lines, %d are allowed", len(p.Address), maxAddressLines)
 	}
 	for field, text := range texts {
 		if len(text) > maxPartyBytes || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
-			return agentsvc.NewInvalidError(field, "must be at most %d bytes of text without control characters", maxPartyBytes)
+			return agentsvc.NewInvalidError(at+field, "must be at most %d bytes of text without control characters", maxPartyBytes)
 		}
 	}
 	return nil
@@ -56,6 +59,31 @@ func (p Party) validate() error {
 type Parties struct {
 	Seller *Party `json:"seller,omitempty"`
 	Buyer  *Party `json:"buyer,omitempty"`
+}
+
+// of returns the buyer, or the seller for the id "".
+func (p Parties) of(app db.ID) *Party {
+	if app == "" {
+		return p.Seller
+	}
+	return p.Buyer
+}
+
+// fields returns the fields of p that are set, by their names in JSON; none for nil.
+func (p *Party) fields() map[string]any {
+	fields := map[string]any{}
+	if p == nil {
+		return fields
+	}
+	for name, text := range map[string]string{"name": p.Name, "tax_id": p.TaxID, "email": p.Email, "note": p.Note} {
+		if text != "" {
+			fields[name] = text
+		}
+	}
+	if len(p.Address) > 0 {
+		fields["address"] = p.Address
+	}
+	return fields
 }
 
 // Service stores the parties. It is safe for concurrent use, in any number of processes on one database.
@@ -100,10 +128,7 @@ func (s *Service) FindParty(ctx context.Context, app tenancy.App) (Party, error)
 	if err != nil {
 		return Party{}, err
 	}
-	p := parties.Buyer
-	if app.ID == "" {
-		p = parties.Seller
-	}
+	p := parties.of(app.ID)
 	if p == nil {
 		who := "seller"
 		if app.ID != "" {
@@ -114,9 +139,10 @@ func (s *Service) FindParty(ctx context.Context, app tenancy.App) (Party, error)
 	return *p, nil
 }
 
-// PutParty sets the buyer of an app's invoices, or the seller of all for the zero App. Final invoices do not change.
-func (s *Service) PutParty(ctx context.Context, actor audit.Actor, app tenancy.App, p Party) error {
-	if err := p.validate(); err != nil {
+// PutParty sets the buyer of an app's invoices, or the seller of all for the zero App. Final invoices do not change. The audit
+// trail has the hashes by h of what changes.
+func (s *Service) PutParty(ctx context.Context, actor audit.Actor, app tenancy.App, p Party, h keyring.Hasher) error {
+	if err := p.Validate(""); err != nil {
 		return err
 	}
 	body, err := json.Marshal(p)
@@ -128,13 +154,19 @@ func (s *Service) PutParty(ctx context.Context, actor audit.Actor, app tenancy.A
 		action = "invoice.seller"
 	}
 	err = s.db.Platform().RunTx(ctx, func(tx *db.Tx) error {
-		_, err := tx.Exec(ctx, `INSERT INTO invoice_party (tenant, body, updated_at) VALUES ($1, $2, $3)
-			ON CONFLICT (tenant) DO UPDATE SET body = excluded.body, updated_at = excluded.updated_at`, string(app.ID), string(body), time.Now().UnixMicro())
+		previous, err := Read(ctx, tx.Query, app.ID)
 		if err != nil {
 			return err
 		}
 		// Names and addresses are not in the trail, which outlives the app.
-		return audit.Insert(ctx, tx, audit.Entry{Actor: actor, Action: action, App: app.Name, AppID: app.ID})
+		detail := map[string]any{}
+		tenancy.AddChanges(detail, h, previous.of(app.ID).fields(), p.fields())
+		_, err = tx.Exec(ctx, `INSERT INTO invoice_party (tenant, body, updated_at) VALUES ($1, $2, $3)
+			ON CONFLICT (tenant) DO UPDATE SET body = excluded.body, updated_at = excluded.updated_at`, string(app.ID), string(body), time.Now().UnixMicro())
+		if err != nil {
+			return err
+		}
+		return audit.Insert(ctx, tx, audit.Entry{Actor: actor, Action: action, App: app.Name, AppID: app.ID, Detail: detail})
 	})
 	if err != nil {
 		return fmt.Errorf("put a party of invoices: %w", err)

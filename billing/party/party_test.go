@@ -13,6 +13,7 @@ import (
 	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/keyring"
 )
 
 // TestIsolation checks that each app has its own buyer and all have one seller, and that a tenant reads its own buyer
@@ -25,9 +26,9 @@ func TestIsolation(t *testing.T) {
 		for _, app := range []tenancy.App{acme, globex, seller} {
 			_, err := s.FindParty(ctx, app)
 			agentsvctest.CheckError(t, err, agentsvc.CodeNotFound)
-			agentsvctest.RequireNoErrors(t, s.PutParty(ctx, actor, app, party.Party{Name: "of " + app.Name, Address: []string{"first"}}))
+			agentsvctest.RequireNoErrors(t, s.PutParty(ctx, actor, app, party.Party{Name: "of " + app.Name, Address: []string{"first"}}, keyring.Hasher{}))
 		}
-		agentsvctest.RequireNoErrors(t, s.PutParty(ctx, actor, acme, party.Party{Name: "Acme"}))
+		agentsvctest.RequireNoErrors(t, s.PutParty(ctx, actor, acme, party.Party{Name: "Acme"}, keyring.Hasher{}))
 		for app, want := range map[string]party.Party{"acme": {Name: "Acme"}, "globex": {Name: "of globex", Address: []string{"first"}}, "": {Name: "of ", Address: []string{"first"}}} {
 			got, err := s.FindParty(ctx, map[string]tenancy.App{"acme": acme, "globex": globex, "": seller}[app])
 			agentsvctest.RequireNoErrors(t, err)
@@ -57,6 +58,6 @@ func TestMistakes(t *testing.T) {
 		"name": {}, "address": {Name: "x", Address: make([]string, 9)}, "address[0]": {Name: "x", Address: []string{"a\nb"}},
 		"note": {Name: "x", Note: strings.Repeat("x", 501)}, "email": {Name: "x", Email: "\xff"},
 	} {
-		agentsvctest.CheckInvalid(t, s.PutParty(t.Context(), audit.Actor{Name: "operator"}, tenancy.App{}, p), field)
+		agentsvctest.CheckInvalid(t, s.PutParty(t.Context(), audit.Actor{Name: "operator"}, tenancy.App{}, p, keyring.Hasher{}), field)
 	}
 }

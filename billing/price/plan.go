@@ -196,7 +196,7 @@ func (p Plan) validate() error {
 		return agentsvc.NewInvalidError("name", "must be 1 to %d letters, digits, and . _ - between them", MaxNameBytes)
 	}
 	if p.Currency != "" && !amount.IsCurrency(p.Currency) {
-		return agentsvc.NewInvalidError("currency", "must be three capital letters, such as USD")
+		return agentsvc.NewInvalidError("currency", "must be the code of a currency (ISO 4217), such as USD")
 	}
 	if _, err := time.LoadLocation(p.Timezone); err != nil || p.Timezone == "Local" {
 		return agentsvc.NewInvalidError("timezone", "%.40q is no time zone, such as Europe/Berlin", p.Timezone)
@@ -257,6 +257,9 @@ func (p Plan) validateInvoiced() error {
 	for i, tax := range p.Taxes {
 		if tax.Name == "" || len(tax.Name) > maxTaxNameBytes || !utf8.ValidString(tax.Name) || strings.ContainsFunc(tax.Name, unicode.IsControl) {
 			return agentsvc.NewInvalidError(fmt.Sprintf("taxes[%d].name", i), "must be 1 to %d bytes of text, such as VAT", maxTaxNameBytes)
+		}
+		if slices.ContainsFunc(p.Taxes[:i], func(x Tax) bool { return x.Name == tax.Name }) {
+			return agentsvc.NewInvalidError(fmt.Sprintf("taxes[%d].name", i), "%s is the name of an earlier tax; an invoice shows each tax by its name", tax.Name)
 		}
 	}
 	return nil

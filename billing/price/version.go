@@ -67,7 +67,7 @@ func (v Version) validate() error {
 	case !IsValidName(v.Version):
 		return agentsvc.NewInvalidError("version", "must be 1 to %d letters, digits, and . _ - between them", MaxNameBytes)
 	case !amount.IsCurrency(v.Currency):
-		return agentsvc.NewInvalidError("currency", "must be three capital letters, such as USD")
+		return agentsvc.NewInvalidError("currency", "must be the code of a currency (ISO 4217), such as USD")
 	case v.Effective.IsZero():
 		return agentsvc.NewInvalidError("effective_from", "is missing: the time from which the prices hold")
 	case len(v.Items) == 0 || len(v.Items) > maxItems:

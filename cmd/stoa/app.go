@@ -90,11 +90,20 @@ func (f *appFlags) newAppPrinter(c *console, format string) func(json.RawMessage
 		if err := json.Unmarshal(answer, &a); err != nil {
 			return fmt.Errorf("read the app: %w", err)
 		}
-		for _, w := range a.Warnings {
-			c.printStatus("line %d, column %d: warning: %s: %s", w.Line, w.Column, w.Path, w.Message)
-		}
+		a.printWarnings(c)
 		c.printStatus("%s "+format+" (revision %d, %s)", a.Name, a.Revision, a.Status)
 		return nil
+	}
+}
+
+// printWarnings prints the warnings about the app's configuration. One about what its text no longer has is without a position.
+func (a *appRecord) printWarnings(c *console) {
+	for _, w := range a.Warnings {
+		position := ""
+		if w.Line > 0 {
+			position = fmt.Sprintf("line %d, column %d: ", w.Line, w.Column)
+		}
+		c.printStatus("%swarning: %s: %s", position, w.Path, w.Message)
 	}
 }
 

@@ -28,7 +28,7 @@ type auditCmd struct {
 type auditFilter struct {
 	App    string `placeholder:"NAME" help:"Only of this app, by name or id."`
 	Actor  string `placeholder:"NAME" help:"Only changes by this actor."`
-	Action string `placeholder:"NAME" help:"Only this action, such as app.update, or all below it, such as approval."`
+	Action string `placeholder:"NAME" help:"Only this action, such as app.update, or all that begin with it, such as invoice."`
 	Since  string `placeholder:"TIME" help:"Only from this time on, such as 2026-01-31T00:00:00Z."`
 	Until  string `placeholder:"TIME" help:"Only before this time."`
 }

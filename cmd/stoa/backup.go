@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -17,8 +18,14 @@ import (
 	"stoa/tenancy/db/backup"
 )
 
-// backupCmd is `stoa backup`. It opens the database directly and needs no server; one may use it meanwhile.
+// backupCmd is `stoa backup`. Its commands open the database directly and need no server; one may use it meanwhile.
 type backupCmd struct {
+	Write  backupWriteCmd  `cmd:"" default:"withargs" help:"Write a backup of the SQLite database to a file, also while the server runs."`
+	Record backupRecordCmd `cmd:"" help:"Record that another tool has made a backup, such as pg_dump, for the metric and the alert of its age."`
+}
+
+// backupWriteCmd is `stoa backup write`, or `stoa backup` alone.
+type backupWriteCmd struct {
 	File         string `arg:"" placeholder:"FILE" help:"The file to write. It must not exist."`
 	databaseFlag `embed:""`
 	JSON         bool `name:"json" help:"Print JSON."`
@@ -36,8 +43,8 @@ type writtenBackup struct {
 }
 
 // Run writes the backup and prints what is in it and which keys it needs.
-func (cmd *backupCmd) Run(ctx context.Context, c *console) error {
-	url, err := cmd.findFile("backup", "pg_dump --format=custom --file "+cmd.File+" as the login stoa_backup")
+func (cmd *backupWriteCmd) Run(ctx context.Context, c *console) error {
+	url, err := cmd.findFile("backup", "pg_dump --format=custom --file "+cmd.File+" as the login stoa_backup, then stoa backup record")
 	if err != nil {
 		return err
 	}
@@ -57,6 +64,10 @@ func (cmd *backupCmd) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
+	// The backup is complete all the same.
+	if err := backup.RecordTime(ctx, url, b.At); err != nil {
+		c.printStatus("warning: the time of this backup, which the metric stoa_db_last_backup_seconds shows, is not recorded: %v", err)
+	}
 	if cmd.JSON {
 		return c.printJSON(b)
 	}
@@ -64,6 +75,30 @@ func (cmd *backupCmd) Run(ctx context.Context, c *console) error {
 	if len(b.MasterKeys) > 0 {
 		c.printStatus("it does not have the master key %s, which encrypts a part of it: keep a copy of %s, or of %s, in another place", strings.Join(b.MasterKeys, " and "), server.SecretsFile(url), server.MasterKeyName)
 	}
+	return nil
+}
+
+// backupRecordCmd is `stoa backup record`.
+type backupRecordCmd struct {
+	databaseFlag `embed:""`
+	Begun        time.Time `placeholder:"TIME" help:"When the backup was begun, as in 2026-11-27T03:15:00Z (now)."`
+}
+
+// Run records the time of a backup that another tool has made.
+func (cmd *backupRecordCmd) Run(ctx context.Context, c *console) error {
+	url, err := cmd.findDatabase()
+	if err != nil {
+		return err
+	}
+	now := time.Now().UTC().Truncate(time.Second)
+	begun := cmp.Or(cmd.Begun.UTC(), now)
+	if begun.After(now) {
+		return &exitError{code: exitUsage, cause: fmt.Errorf("--begun %s is in the future: it is %s", begun.Format(time.RFC3339), now.Format(time.RFC3339))}
+	}
+	if err := backup.RecordTime(ctx, url, begun); err != nil {
+		return err
+	}
+	c.printStatus("recorded: the last backup was begun at %s", begun.Format(time.RFC3339))
 	return nil
 }
 

@@ -58,6 +58,12 @@ func (f *billingFlags) callBilling(ctx context.Context, c *console, method, path
 
 // listBilling prints the rows of all pages of a list as a table, or as JSON.
 func (f *billingFlags) listBilling(ctx context.Context, c *console, path, key string, query url.Values, columns []column) error {
+	return f.showList(ctx, c, path, key, query, func(rows []any) error { return c.printColumns(columns, rows) })
+}
+
+// showList reads all pages of a list and prints its rows with show, or as JSON. The rows that show gets have decimals in place
+// of nano-units.
+func (f *billingFlags) showList(ctx context.Context, c *console, path, key string, query url.Values, show func(rows []any) error) error {
 	api, err := f.newAdminClient()
 	if err != nil {
 		return err
@@ -76,7 +82,7 @@ func (f *billingFlags) listBilling(ctx context.Context, c *console, path, key st
 		}
 		preferDecimals(rows[i])
 	}
-	return c.printColumns(columns, rows)
+	return show(rows)
 }
 
 // preferDecimals replaces the members of a row that are in nano-units by their decimals.
@@ -157,29 +163,40 @@ func (c *console) readObject(file string) (json.RawMessage, error) {
 
 // billingUsageCmd is `stoa billing usage`.
 type billingUsageCmd struct {
-	billingFlags `embed:""`
-	App          string `arg:"" optional:"" help:"The app's name. Without it all apps are shown."`
-	From         string `placeholder:"DAY" help:"From this day or time in UTC on (the month's first)."`
-	To           string `placeholder:"DAY" help:"Until before this day or time in UTC (now)."`
-	GroupBy      string `placeholder:"GROUPS" help:"Any of agent, model, user, key and day, with commas."`
+	tableFlags `embed:""`
+	App        string `arg:"" optional:"" help:"The app's name. Without it all apps are shown."`
+	From       string `placeholder:"DAY" help:"From this day or time in UTC on (the month's first)."`
+	To         string `placeholder:"DAY" help:"Until before this day or time in UTC (now)."`
+	GroupBy    string `placeholder:"GROUPS" help:"Any of agent, model, user, key and day, with commas."`
 }
 
 // Run prints the sums of usage, a row for each app, group and currency.
 func (cmd *billingUsageCmd) Run(ctx context.Context, c *console) error {
-	columns := []column{{"CURRENCY", "currency"}, {"CHARGE", "charge_decimal"}, {"COST", "cost_decimal"}, {"INPUT", "input_tokens"}, {"OUTPUT", "output_tokens"},
-		{"CALLS", "model_calls"}, {"TOOLS", "tool_calls"}, {"RUNS", "runs"}, {"UNPRICED", "unpriced"}}
-	if cmd.GroupBy != "" {
-		var groups []column
-		for group := range strings.SplitSeq(cmd.GroupBy, ",") {
-			groups = append(groups, column{strings.ToUpper(group), group})
-		}
-		columns = append(groups, columns...)
-	}
-	if cmd.App == "" {
-		columns = append([]column{{"APP", "app"}}, columns...)
+	if err := cmd.checkForm(); err != nil {
+		return err
 	}
 	query := url.Values{"from": {cmd.From}, "to": {cmd.To}, "group_by": {cmd.GroupBy}}
-	return cmd.listBilling(ctx, c, appPath(cmd.App, "usage"), "rows", query, columns)
+	return cmd.showList(ctx, c, appPath(cmd.App, "usage"), "rows", query, func(rows []any) error {
+		if cmd.CSV {
+			return c.printCSV(cmd.csvColumns(), rows)
+		}
+		return c.printColumns(append(cmd.groupColumns(), column{"CURRENCY", "currency"}, column{"CHARGE", "charge_decimal"}, column{"COST", "cost_decimal"},
+			column{"INPUT", "input_tokens"}, column{"OUTPUT", "output_tokens"}, column{"CALLS", "model_calls"}, column{"TOOLS", "tool_calls"}, column{"RUNS", "runs"},
+			column{"UNPRICED", "unpriced"}), rows)
+	})
+}
+
+// groupColumns returns the columns of the app and the groups.
+func (cmd *billingUsageCmd) groupColumns() (columns []column) {
+	if cmd.App == "" {
+		columns = append(columns, column{"APP", "app"})
+	}
+	if cmd.GroupBy != "" {
+		for group := range strings.SplitSeq(cmd.GroupBy, ",") {
+			columns = append(columns, column{strings.ToUpper(group), group})
+		}
+	}
+	return columns
 }
 
 // billingExportCmd is `stoa billing export`.

@@ -38,7 +38,7 @@ func (cmd *creditListCmd) Run(ctx context.Context, c *console) error {
 type creditGrantCmd struct {
 	billingFlags `embed:""`
 	App          string `arg:"" help:"The app's name."`
-	Amount       string `arg:"" help:"In whole units of the currency, such as 12.50."`
+	Amount       string `arg:"" help:"In whole units of the currency, such as 12.50; above 0."`
 	Currency     string `placeholder:"CODE" help:"Such as USD (the one in which the app is charged)."`
 	Expires      string `placeholder:"DAY" help:"When it expires (never)."`
 	Note         string `placeholder:"TEXT" help:"What it is for."`
@@ -74,14 +74,17 @@ type billingInvoiceCmd struct {
 
 // invoiceListCmd is `stoa billing invoice list`.
 type invoiceListCmd struct {
-	billingFlags `embed:""`
-	App          string `arg:"" optional:"" help:"The app's name, or the id of a deleted app. Without it all apps are listed."`
-	Drafts       bool   `help:"Of all apps: the drafts instead of the final ones."`
-	Month        string `placeholder:"MONTH" help:"Of all apps: those of a month such as 2026-11."`
+	tableFlags `embed:""`
+	App        string `arg:"" optional:"" help:"The app's name, or the id of a deleted app. Without it all apps are listed."`
+	Drafts     bool   `help:"Of all apps: the drafts instead of the final ones."`
+	Month      string `placeholder:"MONTH" help:"Of all apps: those of a month such as 2026-11."`
 }
 
-// Run prints invoices and credit notes, the newest first.
+// Run prints invoices and credit notes, the newest first, and their sums in each currency.
 func (cmd *invoiceListCmd) Run(ctx context.Context, c *console) error {
+	if err := cmd.checkForm(); err != nil {
+		return err
+	}
 	if cmd.App != "" && (cmd.Drafts || cmd.Month != "") {
 		return &exitError{code: exitUsage, cause: errors.New("--drafts and --month are for the list of all apps")}
 	}
@@ -89,10 +92,20 @@ func (cmd *invoiceListCmd) Run(ctx context.Context, c *console) error {
 	if cmd.Drafts {
 		query.Set("status", "draft")
 	}
-	return cmd.listBilling(ctx, c, appPath(cmd.App, "invoices"), "invoices", query, []column{
+	columns := []column{
 		{"NUMBER", "number"}, {"APP", "app"}, {"ID", "id"}, {"KIND", "kind"}, {"STATUS", "status"}, {"CURRENCY", "totals.currency"}, {"CHARGE", "totals.charge_decimal"},
 		{"CREDITS", "totals.credits_decimal"}, {"CARRIED", "totals.carried_decimal"}, {"NET", "totals.net_decimal"}, {"TAX", "totals.tax_decimal"}, {"DUE", "totals.due_decimal"},
-		{"UNPRICED", "unpriced_calls"},
+		{"UNPRICED", "unpriced_calls"}, {"MADE", "finalized_at"},
+	}
+	return cmd.showList(ctx, c, appPath(cmd.App, "invoices"), "invoices", query, func(invoices []any) error {
+		rows := splitTotals(invoices)
+		if cmd.CSV {
+			return c.printCSV(columns, rows)
+		}
+		if err := c.printColumns(columns, invoices); err != nil {
+			return err
+		}
+		return c.printInvoiceSums(rows)
 	})
 }
 
@@ -108,7 +121,11 @@ func (f *invoiceFlags) changeInvoice(ctx context.Context, c *console, action str
 	path := appPath(f.App, "invoices") + "/" + url.PathEscape(f.ID) + ":" + action
 	return f.callBilling(ctx, c, http.MethodPost, path, body, func(inv map[string]any) error {
 		due := formatDue(inv)
-		if n := formatMember(inv, "unpriced_calls"); n != "-" {
+		switch n := formatMember(inv, "unpriced_calls"); n {
+		case "-":
+		case "1":
+			due += "; 1 call on it has no price, see `stoa billing price`"
+		default:
 			due += fmt.Sprintf("; %s calls on it have no price, see `stoa billing price`", n)
 		}
 		c.printStatus("%s %s of %s is number %s, due %s", formatMember(inv, "kind"), formatMember(inv, "id"), formatMember(inv, "app"), formatMember(inv, "number"), due)
@@ -189,17 +206,22 @@ func (cmd *invoicePrintCmd) Run(ctx context.Context, c *console) error {
 
 // invoiceFinalizeCmd is `stoa billing invoice finalize`.
 type invoiceFinalizeCmd struct {
-	billingFlags `embed:""`
-	App          string `arg:"" optional:"" help:"The app's name."`
-	ID           string `arg:"" optional:"" help:"The invoice's id: its month, such as 2026-11."`
-	Month        string `placeholder:"MONTH" help:"Without an app: the drafts of this month of all apps."`
-	Force        bool   `help:"Also if the month is running: the rest of its usage is on the next invoice."`
+	billingFlags  `embed:""`
+	confirmFlag   `embed:""`
+	App           string `arg:"" optional:"" help:"The app's name."`
+	ID            string `arg:"" optional:"" help:"The invoice's id: its month, such as 2026-11."`
+	Month         string `placeholder:"MONTH" help:"Without an app: the drafts of this month of all apps."`
+	Force         bool   `help:"Also if the month is running: the rest of its usage is on the next invoice."`
+	AllowUnpriced bool   `help:"Also if calls on it have no price: they are charged nothing."`
 }
 
 // Run makes a draft final, or those of a month of all apps. A draft that cannot be made final does not stop the others.
 func (cmd *invoiceFinalizeCmd) Run(ctx context.Context, c *console) error {
 	if (cmd.App == "") != (cmd.ID == "") || (cmd.App == "") == (cmd.Month == "") {
 		return &exitError{code: exitUsage, cause: errors.New("name an app and the id of its invoice, or --month for the drafts of all apps")}
+	}
+	if err := cmd.confirmFinal(ctx, c); err != nil {
+		return err
 	}
 	if cmd.App != "" {
 		return cmd.finalizeInvoice(ctx, c, cmd.App, cmd.ID)
@@ -230,30 +252,64 @@ func (cmd *invoiceFinalizeCmd) Run(ctx context.Context, c *console) error {
 	return nil
 }
 
+// confirmFinal asks before the drafts of all apps become final or a running month is closed.
+func (cmd *invoiceFinalizeCmd) confirmFinal(ctx context.Context, c *console) error {
+	switch {
+	case cmd.Month != "" && cmd.Force:
+		return cmd.confirmYes(ctx, c, "make the drafts of "+cmd.Month+" of all apps final, also if the month is running")
+	case cmd.Month != "":
+		return cmd.confirmYes(ctx, c, "make the drafts of "+cmd.Month+" of all apps final")
+	case cmd.Force:
+		return cmd.confirmYes(ctx, c, "close the running month "+cmd.ID+" of "+cmd.App)
+	}
+	return nil
+}
+
 // finalizeInvoice makes one draft final.
 func (cmd *invoiceFinalizeCmd) finalizeInvoice(ctx context.Context, c *console, app, id string) error {
 	f := invoiceFlags{cmd.billingFlags, app, id}
-	return f.changeInvoice(ctx, c, "finalize", map[string]bool{"force": cmd.Force})
+	return f.changeInvoice(ctx, c, "finalize", map[string]bool{"force": cmd.Force, "allow_unpriced": cmd.AllowUnpriced})
 }
 
 // invoiceReverseCmd is `stoa billing invoice reverse`.
 type invoiceReverseCmd struct {
 	invoiceFlags `embed:""`
+	confirmFlag  `embed:""`
 }
 
 // Run reverses an invoice.
 func (cmd *invoiceReverseCmd) Run(ctx context.Context, c *console) error {
+	if err := cmd.confirmYes(ctx, c, "reverse the invoice "+cmd.ID+" of "+cmd.App); err != nil {
+		return err
+	}
 	return cmd.changeInvoice(ctx, c, "reverse", nil)
 }
 
 // invoiceReissueCmd is `stoa billing invoice reissue`.
 type invoiceReissueCmd struct {
 	invoiceFlags `embed:""`
+	confirmFlag  `embed:""`
+	Plan         *string `placeholder:"NAME" help:"Charge by the present terms of this plan, '' for no plan (the lines and taxes of the reversed invoice)."`
+	Buyer        string  `placeholder:"FILE" help:"A file with a JSON object, the buyer on this invoice (that of the app; of a deleted app that of the reversed invoice)."`
 }
 
 // Run invoices a reversed month again.
 func (cmd *invoiceReissueCmd) Run(ctx context.Context, c *console) error {
-	return cmd.changeInvoice(ctx, c, "reissue", nil)
+	body := map[string]any{}
+	if cmd.Plan != nil {
+		body["plan"] = *cmd.Plan
+	}
+	if cmd.Buyer != "" {
+		buyer, err := c.readObject(cmd.Buyer)
+		if err != nil {
+			return err
+		}
+		body["buyer"] = buyer
+	}
+	if err := cmd.confirmYes(ctx, c, "invoice "+cmd.ID+" of "+cmd.App+" again"); err != nil {
+		return err
+	}
+	return cmd.changeInvoice(ctx, c, "reissue", body)
 }
 
 // partyFlags are the arguments of the commands about a party of invoices.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 )
 
 // The commands of this file manage what usage costs and may cost: price books, plans and budgets. What is added is a JSON
@@ -70,6 +71,10 @@ func (f *billingFlags) sendBody(ctx context.Context, c *console, method, path st
 			}
 		}
 		c.printStatus("%s", line)
+		warnings, _ := answer["warnings"].([]any)
+		for _, w := range warnings {
+			c.printStatus("warning: %v", w)
+		}
 		return nil
 	})
 }
@@ -96,9 +101,21 @@ type priceAddCmd struct {
 	fileFlags `embed:""`
 }
 
-// Run adds a price book.
+// Run adds a price book and reports from when on it is in force.
 func (cmd *priceAddCmd) Run(ctx context.Context, c *console) error {
-	return cmd.sendFile(ctx, c, http.MethodPost, "/admin/prices", "version", "added")
+	body, err := c.readObject(cmd.File)
+	if err != nil {
+		return err
+	}
+	return cmd.callBilling(ctx, c, http.MethodPost, "/admin/prices", body, func(answer map[string]any) error {
+		version, from := formatMember(answer, "version"), formatMember(answer, "effective_from")
+		if at, err := time.Parse(time.RFC3339, from); err == nil && !at.After(time.Now()) {
+			c.printStatus("%s added, in force since %s: usage after that time which is recorded from now on has its prices", version, from)
+		} else {
+			c.printStatus("%s added, in force from %s", version, from)
+		}
+		return nil
+	})
 }
 
 // priceDeleteCmd is `stoa billing price delete`.
@@ -158,19 +175,6 @@ type planAddCmd struct {
 // Run adds a plan.
 func (cmd *planAddCmd) Run(ctx context.Context, c *console) error {
 	return cmd.sendFile(ctx, c, http.MethodPost, "/admin/plans", "name", "added")
-}
-
-// planSetCmd is `stoa billing plan set`.
-type planSetCmd struct {
-	billingFlags `embed:""`
-	Name         string `arg:"" help:"The plan's name."`
-	File         string `arg:"" help:"A file with a JSON object, - for standard input."`
-}
-
-// Run changes a plan.
-func (cmd *planSetCmd) Run(ctx context.Context, c *console) error {
-	f := fileFlags{cmd.billingFlags, cmd.File}
-	return f.sendFile(ctx, c, http.MethodPut, "/admin/plans/"+url.PathEscape(cmd.Name), "name", "changed")
 }
 
 // billingBudgetCmd is `stoa billing budget`.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"stoa/cmd/stoa/stoatest"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -147,7 +148,7 @@ func TestChatProcess(t *testing.T) {
 		}
 	}))
 	t.Cleanup(srv.Close)
-	sh.Env = append(os.Environ(), "STOA_SERVER="+srv.URL)
+	sh.Env = stoatest.Environment("STOA_SERVER=" + srv.URL)
 	sh.Stdin = strings.NewReader("first\nsecond\n")
 	var out bytes.Buffer
 	sh.Stdout, sh.Stderr = &out, &out

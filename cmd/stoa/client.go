@@ -233,6 +233,10 @@ func (c *client) readError(resp *http.Response) error {
 	// The error body may come from a proxy and not from Stoa.
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxResponseBytes)).Decode(&body); err != nil || body.Error.Message == "" {
 		e.Message = fmt.Sprintf("%s answered %q, not in Stoa's words", c.baseURL, resp.Status)
+		// So does Go's server where a connection is not encrypted and should be.
+		if host, ok := strings.CutPrefix(c.baseURL, "http://"); ok && resp.StatusCode == http.StatusBadRequest {
+			e.Message += "; if the server has a certificate, use --server https://" + host
+		}
 		return e
 	}
 	e.Code, e.Message = body.Error.Code, body.Error.Message

@@ -64,3 +64,30 @@ func TestDryRunWarns(t *testing.T) {
 		}
 	}
 }
+
+// TestDroppedDocumentStoreWarns checks that dry runs of the operator and of a developer warn of the documents of a store that leaves the
+// configuration, on each engine.
+func TestDroppedDocumentStoreWarns(t *testing.T) {
+	t.Parallel()
+	onEachEngine(t, func(t *testing.T, h *testServer) {
+		h.createApp(t, "acme", "llms: {m: {provider: scripted}}\nagents: {a: {llm: m}}\ndocument_stores: {manual: {source: {type: upload}}}\n")
+		dev := h.createToken(t, "acme", "dev", map[string]any{"roles": []string{"developer"}})
+		for _, id := range []string{"a.txt", "b.txt"} {
+			h.requireStatus(t, http.StatusAccepted, nil, "PUT", "/v1/document-stores/manual/documents/"+id, dev, "The text of "+id)
+		}
+		const without = "llms: {m: {provider: scripted}}\nagents: {a: {llm: m}}\n"
+		const want = `"warnings":[{"path":"document_stores.manual","line":0,"column":0,"message":"the store leaves the configuration: its 2 documents are deleted"}]`
+		for _, r := range []struct {
+			method, path, bearer string
+			body                 any
+		}{
+			{"PATCH", "/admin/apps/acme?dry_run=true", testSecret, map[string]any{"config": without}},
+			{"PUT", "/admin/apps/acme?dry_run=true", testSecret, map[string]any{"config": without}},
+			{"PUT", "/config?dry_run=true", dev, without},
+		} {
+			if status, body := h.doRequest(t, r.method, r.path, r.bearer, r.body); status != http.StatusOK || !strings.Contains(body, want) {
+				t.Errorf("%s %s: %d %s", r.method, r.path, status, body)
+			}
+		}
+	})
+}

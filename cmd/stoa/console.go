@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -78,11 +79,18 @@ func (c *console) printJSON(v any) error {
 	return e.Encode(v)
 }
 
+// printNextPage writes to err how the next page of a list is read; next is its cursor, "" if there is none.
+func (c *console) printNextPage(next string) {
+	if next != "" {
+		c.printStatus("there are more: add --cursor %s", quoteWord(next))
+	}
+}
+
 // printTable writes rows to out in aligned columns under headers.
 func (c *console) printTable(headers []string, rows [][]string) error {
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{headers}, rows...) {
-		fmt.Fprintln(w, strings.TrimRight(stripControls(strings.Join(row, "\t")), "\t"))
+		fmt.Fprintln(w, strings.TrimRight(strings.Join(escapeCells(row), "\t"), "\t"))
 	}
 	return w.Flush()
 }
@@ -170,6 +178,25 @@ func (c *console) reportError(err error) int {
 		fmt.Fprintln(c.err, mark, stripControls(text))
 	}
 	return code
+}
+
+// escapeCells returns the cells of a row with control characters, line breaks and marks of the direction of writing as
+// escapes: an id or a title with such a character could otherwise look like another row.
+func escapeCells(row []string) []string {
+	out := make([]string, len(row))
+	for i, cell := range row {
+		var b strings.Builder
+		for _, r := range cell {
+			if unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
+				quoted := strconv.QuoteRuneToASCII(r)
+				b.WriteString(quoted[1 : len(quoted)-1])
+				continue
+			}
+			b.WriteRune(r)
+		}
+		out[i] = b.String()
+	}
+	return out
 }
 
 // stripControls removes control characters except line feed and tab. Text of agents and servers could otherwise move

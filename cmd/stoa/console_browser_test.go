@@ -35,6 +35,8 @@ llms:
         then: [{say: "one ", pause: 3s}, {say: "two"}]
       - when: {text: "^never$"}
         then: [{say: "wait ", pause: 10m}, {say: "for it"}]
+      - when: {text: "^lines$"}
+        then: [{say: "first\n\n", pause: 3s}, {say: "second\n\n", pause: 10m}, {say: "third"}]
       - when: {text: "^sum$"}
         then: [{say: "Let me see."}, {call: {tool: calc, arguments: {expression: "40 + 2"}}}]
       - when: {tool_result: calc}
@@ -47,13 +49,17 @@ llms:
         then: [{call: {tool: clock, arguments: {timezone: "{{what}}"}}}]
       - when: {tool_result: clock}
         then: [{say: "{{result}}"}]
+      - when: {text: "^fail"}
+        then: [{fail: {status: 400, message: "no"}}]
       - then: [{say: "You said: {{text}}"}]
+storage: {checkpoint: {enabled: true}}
+guardrails: {rail: {enabled: true, input: {injection: {enabled: true, patterns: ["open sesame"], action: warn}}}}
 tools:
   calc: {type: function, handler: calculator}
   # Its result repeats a time zone that it does not know.
   clock: {type: function, handler: current_time}
   pay: {type: function, handler: calculator, require_approval: true, approval_prompt: "Pay it?"}
-agents: {assistant: {llm: demo, tools: [calc, clock, pay], description: "Answers, sums and pays", input_modes: [text/plain, application/json]}}
+agents: {assistant: {llm: demo, tools: [calc, clock, pay], guardrails: rail, description: "Answers, sums and pays", input_modes: [text/plain, application/json]}}
 `
 
 // consoleBuildApp is the app whose developer uses the console. Its text has comments and an order of its own.
@@ -80,10 +86,10 @@ agents:
     llm: demo
 `
 
-// consoleBrokenApp is an app whose runs fail for good.
+// consoleBrokenApp is an app whose runs fail for good, as do its notifications.
 const consoleBrokenApp = `
 llms: {broken: {provider: scripted, script: [{then: [{fail: {status: 400, message: "no such model"}}]}]}}
-agents: {broken: {llm: broken}}
+agents: {broken: {llm: broken, notifications: [{id: chat, url: "https://chat.invalid/hook", events: [task.failed]}]}}
 `
 
 // scriptProbe is a text that would run if a page read it as HTML.
@@ -141,7 +147,15 @@ func startConsoleServers(t *testing.T, dir, database string) *consoleServers {
 		return servers
 	}
 	servers.replicas = append(servers.replicas, startProcess(t, dir, args...))
-	balancer := httptest.NewServer(&httputil.ReverseProxy{Rewrite: servers.balance, ErrorLog: log.New(io.Discard, "", 0)})
+	proxy := &httputil.ReverseProxy{Rewrite: servers.balance, ErrorLog: log.New(io.Discard, "", 0)}
+	balancer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Otherwise net/http closes the request's body once the answer begins. Where the transport has not yet read its end by then, it
+		// closes the replica's connection, and the answer is cut.
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+			panic(err)
+		}
+		proxy.ServeHTTP(w, r)
+	}))
 	t.Cleanup(balancer.Close)
 	servers.testServer = &testServer{url: balancer.URL}
 	return servers
@@ -194,6 +208,16 @@ func TestConsoleInBrowser(t *testing.T) {
 		} {
 			p.createApp(t, name, config)
 		}
+		// The answer of this app's model does not end before a server has died.
+		model := newSteppedModel(t)
+		p.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "piper", "grants": []string{"private_network"}, "config": fmt.Sprintf(
+			"llms: {m: {provider: openai, model: m, base_url: %q, api_key: k}}\nagents: {assistant: {llm: m}}\nstorage: {checkpoint: {enabled: true}}\n", model.url)})
+		kill := func() {
+			p.kill()
+			for _, step := range model.steps {
+				close(step)
+			}
+		}
 		p.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/probe", testSecret, map[string]any{"display_name": scriptProbe})
 		p.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps/initech/budgets", testSecret, map[string]any{"name": "monthly", "unit": "tokens", "amount": 1000, "window": "month", "hard": true})
 		p.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/prices", testSecret, map[string]any{
@@ -214,19 +238,67 @@ func TestConsoleInBrowser(t *testing.T) {
 			{"console-operator.mjs", []string{testSecret, p.createToken(t, "umbrella", "uma", developer), scriptProbe}, consoleOperatorSeen},
 			// It comes last: one of the servers dies.
 			{"console-trust.mjs", []string{
-				testSecret, p.createToken(t, "acme", "ana", nil), foreign, scriptProbe, p.createToken(t, "probe", scriptProbe, admin),
+				testSecret, p.createToken(t, "piper", "ana", nil), foreign, scriptProbe, p.createToken(t, "probe", scriptProbe, admin),
 			}, consoleTrustSeen},
 		} {
 			t.Run(tt.script, func(t *testing.T) {
-				checkJourney(t, tt.want, p.kill, tt.script, append([]string{folder, chromium, p.url, shots}, tt.args...)...)
+				checkJourney(t, tt.want, kill, tt.script, append([]string{folder, chromium, p.url, shots}, tt.args...)...)
 			})
 		}
 	})
 }
 
-// consoleLargeSteps is how many steps the page of a large task shows: 80 answers with 126 calls each, the states submitted,
+// TestConsoleCancelsCall ends a call of a tool that hangs, in the playground and on the page of its task: the agent goes on.
+func TestConsoleCancelsCall(t *testing.T) {
+	t.Parallel()
+	folder, chromium := requireBrowser(t)
+	done := make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-r.Context().Done():
+		case <-done:
+		}
+	}))
+	defer slow.Close()
+	defer close(done)
+	p := startProcess(t, t.TempDir())
+	p.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret,
+		map[string]any{"name": "acme", "config": fmt.Sprintf(hangingConfig, slow.URL), "grants": []string{"private_network"}})
+	goesOn := []any{"It says:", 0.0}
+	want := map[string]any{"playground": goesOn, "task": goesOn, "hosts": []any{}, "complaints": []any{}}
+	checkJourney(t, want, nil, "console-call.mjs", folder, chromium, p.url, t.TempDir(), p.createToken(t, "acme", "ana", nil))
+}
+
+// TestConsoleRoles opens the console with credentials that allow different things: a page offers what its credential allows.
+func TestConsoleRoles(t *testing.T) {
+	t.Parallel()
+	folder, chromium := requireBrowser(t)
+	p := startProcess(t, t.TempDir())
+	p.createApp(t, "acme", consoleApp)
+	want := map[string]any{
+		"caller":         []any{"acme · ana", []any{"Playground", "Agents", "Tasks", "Documents"}},
+		"developer":      []any{"acme · dana", []any{"Playground", "Agents", "Tasks", "Configuration", "Documents", "Triggers", "Usage"}},
+		"approver":       []any{"acme · cleo", []any{"Agents", "Tasks", "Inbox", "Triggers"}},
+		"anyone":         "default, without a credential",
+		"skip":           []any{"Skip to content", "MAIN", ""},
+		"callerWaits":    []any{true, 0.0},
+		"developerWaits": []any{true, 0.0},
+		"copied":         true,
+		"listed":         "pay",
+		"times":          []any{true, "+0 ms", true},
+		"reloaded":       "hello",
+		"hosts":          []any{}, "complaints": []any{},
+	}
+	args := []string{folder, chromium, p.url, cmp.Or(os.Getenv("STOA_TEST_SCREENSHOTS"), t.TempDir())}
+	for _, user := range [][2]string{{"ana", "caller"}, {"cleo", "approver"}, {"dana", "developer"}} {
+		args = append(args, p.createToken(t, "acme", user[0], map[string]any{"roles": []string{user[1]}}))
+	}
+	checkJourney(t, want, nil, "console-roles.mjs", args...)
+}
+
+// consoleLargeSteps is how many steps the page of a large task shows: 80 calls of the model with 126 calls of a tool each, the states submitted,
 // working and failed, and the reason of the failure.
-const consoleLargeSteps = 80*126 + 4
+const consoleLargeSteps = 80*127 + 4
 
 // TestConsoleLargeTask opens the page of a task with more than 10,000 events in a real browser. The median of each interaction's
 // time to the next paint, as the browser reports it, is at most 100 ms.
@@ -259,10 +331,10 @@ func TestConsoleLargeTask(t *testing.T) {
 		return now.Status.State == "failed"
 	})
 	want := map[string]any{
-		"few": true, "first": true, "last": "failed", "fewAtTheEnd": true, "found": "80 of 10,084 steps", "onlyFound": true, "slow": []any{},
+		"few": true, "first": true, "last": "failed", "fewAtTheEnd": true, "found": "80 of 10,164 steps", "onlyFound": true, "slow": []any{},
 		"hosts": []any{}, "complaints": []any{},
 	}
-	checkJourney(t, want, nil, "console-large.mjs", folder, chromium, p.url, shots, token, task.Result.TaskID, strconv.Itoa(consoleLargeSteps))
+	checkMeasurement(t, want, "console-large.mjs", folder, chromium, p.url, shots, token, task.Result.TaskID, strconv.Itoa(consoleLargeSteps))
 }
 
 // TestConsoleFirstPage loads the console's first page in a real browser whose cache is empty: it is there within a second, has at
@@ -279,7 +351,7 @@ func TestConsoleFirstPage(t *testing.T) {
 	want := map[string]any{
 		"bytes": true, "cold": true, "below95": []any{}, "answers": []any{"Hello! I am a scripted model: ask me for the time, or a sum such as 6 * 7.", "That makes 42."}, "hosts": []any{}, "complaints": []any{},
 	}
-	checkJourney(t, want, nil, "console-first.mjs", folder, chromium, startProcess(t, t.TempDir(), "--config", config).url, shots)
+	checkMeasurement(t, want, "console-first.mjs", folder, chromium, startProcess(t, t.TempDir(), "--config", config).url, shots)
 }
 
 // requireBrowser returns the folder whose node_modules drive a browser, and the browser.
@@ -365,15 +437,29 @@ func TestConsoleListener(t *testing.T) {
 	}
 }
 
-// browserTurn lets one journey at a time use a browser, which keeps a processor busy: waits of other tests would run out.
-var browserTurn sync.Mutex
+// browserTurn lets journeys, which wait more than they compute, use a browser at the same time, and a journey that measures how fast
+// pages are use one alone.
+var browserTurn sync.RWMutex
+
+// checkMeasurement is checkJourney for a script that measures: no other journey takes place meanwhile.
+func checkMeasurement(t *testing.T, want map[string]any, script string, args ...string) {
+	t.Helper()
+	browserTurn.Lock()
+	defer browserTurn.Unlock()
+	runJourney(t, want, nil, script, args...)
+}
 
 // checkJourney runs a script in a browser, calls kill where it asks for that by the line "kill", and compares its last line
 // with want.
 func checkJourney(t *testing.T, want map[string]any, kill func(), script string, args ...string) {
 	t.Helper()
-	browserTurn.Lock()
-	defer browserTurn.Unlock()
+	browserTurn.RLock()
+	defer browserTurn.RUnlock()
+	runJourney(t, want, kill, script, args...)
+}
+
+func runJourney(t *testing.T, want map[string]any, kill func(), script string, args ...string) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "node", append([]string{filepath.Join("testdata/browser", script)}, args...)...)
 	cmd.Stderr = t.Output()
 	in, err := cmd.StdinPipe()
@@ -408,19 +494,29 @@ func checkJourney(t *testing.T, want map[string]any, kill func(), script string,
 	}
 }
 
+// copiedWell is what is right of a copied program: it names the token's variable, has no token, and prints the answer.
+var copiedWell = []any{true, false, true, true}
+
 // consoleSeen, consoleTrustSeen, consoleBuildSeen and consoleOperatorSeen are what the pages of a journey show.
 var (
 	consoleSeen = map[string]any{
 		"open": "You said: hello", "kept": []any{0.0, ""}, "streamed": "one", "whole": "one two", "callOfUser": []any{"{\n  \"expression\": \"40 + 2\"\n}"},
-		"attack": true, "attackInResult": true, "curl": []any{true, false, true}, "conversations": 2.0, "decided": "Paid 23.", "completed": "4 tasks",
+		"attack": true, "attackInResult": true, "copied": map[string]any{"curl": copiedWell, "javascript": copiedWell, "python": copiedWell}, "conversations": 2.0, "foundByText": []any{"THE SUM IS", 1.0}, "restored": true, "decided": "Paid 23.", "inbox": []any{2.0, 0.0}, "completed": "7 tasks",
 		"timeline": []any{
-			"submitted", "working", "Let me see.", `tool calc { "expression": "40 + 2" } Result 42`, "The sum is 42.", "completed",
+			"submitted", "working", "checkpoint the start of a run, step 0", "model scripted: 4 in, 7 out · TIME · 0.0105 USD", "Let me see.", `tool calc TIME { "expression": "40 + 2" } Result 42`,
+			"model scripted: 8 in, 4 out · TIME · 0.006 USD", "The sum is 42.", "completed",
+		},
+		"failedTimeline": []any{
+			"submitted", "working", "checkpoint the start of a run, step 0 Restore from here", "guardrail rail: rule injection of the input, warn, medium severity",
+			"model provider scripted answered 400: the request was refused as invalid", "failed",
 		},
 		"parts": []any{true, true, true}, "resumed": "one two", "palette": 0.0, "foreign": []any{true, true}, "wide": []any{390.0, 390.0}, "refusals": []any{"404", "401"}, "forgotten": []any{0.0, false}, "hosts": []any{}, "complaints": []any{},
 	}
 	consoleTrustSeen = map[string]any{
-		"afterDeath": map[string]any{"answer": []any{"one two"}, "task": []any{"submitted", "working", "one two", "completed"}, "alerts": 0.0},
-		"hidden":     []any{false, false}, "typed": "a long thought", "strangerAfter": false, "leaks": []any{}, "links": 0.0,
+		"afterDeath": map[string]any{"answer": []any{"one two"}, "task": []any{
+			"submitted", "working", "attempt 2 The process that executed the task stopped.", "checkpoint the start of a run, step 0", "model scripted: 1 in, 2 out · TIME", "one two", "completed",
+		}, "alerts": 0.0},
+		"hidden": []any{false, false}, "typed": "a long thought", "strangerAfter": false, "leaks": []any{}, "links": 0.0,
 		"graph": []any{false, true, 6.0, []any{"crew talker step 1", "crew failing step 2", "failing failing model", "talker pay tool", "talker talker model"}, "/console/agents/crew"},
 		"shownAsText": []any{
 			"description of an agent", "name of an agent", "message", "answer", "prompt of an approval", "arguments of a call", "list of tasks",
@@ -435,16 +531,22 @@ var (
 			"error Line 23: agents.helper.lmm is not a known key Did you mean llm?",
 		},
 		"description": "`llm` is the agent's model. Without it, it is `defaults.llm`.", "changed": []any{"helper:", "llm: demo"},
-		"conflict": []any{"# theirs", "# mine"}, "restored": true, "secretShown": false,
+		"conflict": []any{"# theirs", "# mine"}, "restored": true, "warned": "document_stores.shelf: the store leaves the configuration: its 1 document is deleted", "secretShown": false,
 		"studio":  []any{true, "error Line 3: agents.other.llm names none of llms: there is no \"nosuch\""},
 		"uploads": []any{"created", "created", "created", "Try again"}, "found": []any{true, true, true, true},
-		"schedule": []any{true, true, true}, "delivery": []any{true, true},
+		"schedule": []any{true, true, true}, "delivery": []any{true, true}, "starts": []any{true, true},
 		"budget": []any{"monthly 4 tokens of 1,000 tokens a month then rejects"}, "csv": "usage-by-model.csv", "hosts": []any{}, "complaints": []any{},
 	}
 	consoleOperatorSeen = map[string]any{
 		"screens": []any{"Overview", "Apps", "Queue", "Money", "Audit", "System"}, "trouble": []any{"umbrella", "2"},
-		"wrong": `error Line 9: agents.other.llm names none of llms: there is no "nosuch"`, "key": []any{true, 200.0}, "keyShownAgain": false,
-		"token": 200.0, "revoked": 401.0, "named": true, "deleteWithoutName": true, "audit": []any{"app.keys.delete", "app.keys.create"},
-		"exported": "audit.jsonl", "forgotten": false, "tenant": false, "hosts": []any{}, "complaints": []any{},
+		"completed": 1.0, "explained": true, "wrong": `error Line 9: agents.other.llm names none of llms: there is no "nosuch"`, "key": []any{true, 200.0}, "keyShownAgain": false,
+		"token": 200.0, "revoked": 401.0, "named": true, "deleteWithoutName": true, "audit": []any{"app.keys.create", "app.keys.delete", "app.keys.create"},
+		"exported": "audit.jsonl", "forgotten": false, "tenant": false, "traffic": []any{true, true, true}, "saved": "apps-60-minutes.csv", "processes": []any{true, true, true}, "hosts": []any{}, "complaints": []any{},
+		"trialKept": false, "trialMay": []any{200.0, 403.0}, "kept": []any{"9", 5.0}, "merged": []any{"9", "500"},
+		"settings": map[string]any{
+			"limits": map[string]any{"weight": 3.0, "max_concurrent_tasks": 7.0, "queue_depth": 10000.0, "rate": []any{map[string]any{"per": "app", "type": "count", "window": "minute", "limit": 20.0}}},
+			"grants": []any{map[string]any{"filesystem": []any{"/srv/hooli"}}, "private_network"},
+		},
+		"credit": true, "runs": true, "invoice": "invoice-2.csv", "printed": []any{false, false, true},
 	}
 )

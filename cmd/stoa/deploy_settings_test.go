@@ -18,7 +18,7 @@ import (
 
 // deployedFiles are the files of deploy that set flags or variables of stoa.
 var deployedFiles = []string{
-	"helm/stoa/templates/*", "helm/stoa/values.yaml", "helm/stoa/values.schema.json", "compose/*.yaml", "compose/secrets.sh", "image/*", "systemd/*", "package/stoa.env",
+	"helm/stoa/templates/*", "helm/stoa/values.yaml", "helm/stoa/values.schema.json", "compose/*.yaml", "compose/*.sh", "image/*", "systemd/*", "package/stoa.env",
 }
 
 // composeVariables are those that Compose itself replaces.

@@ -112,7 +112,6 @@ func (s scrapedSeries) findFaults(q deploytest.Query) (faults []string) {
 // TestDeployQueries checks that every metric, label and value that an alert, a dashboard or a runbook names is in a scrape
 // of a server, and that the routes which the alerts name exist.
 func TestDeployQueries(t *testing.T) {
-	t.Parallel()
 	shown := scrapedSeries{}
 	shown.addScrape(openExercisedServer(t))
 	secure := openServerTLS(t)

@@ -51,6 +51,7 @@ type storeRecord struct {
 	Failed         int64  `json:"failed"`
 	Generation     int64  `json:"generation"`
 	Embedder       string `json:"embedder"`
+	VectorIndex    string `json:"vectorIndex"`
 	EmbeddedTokens *int64 `json:"embeddedTokens"`
 	OldestPending  string `json:"oldestPending"`
 	UpdatedAt      string `json:"updatedAt"`
@@ -133,7 +134,7 @@ func (cmd *docsStatusCmd) Run(ctx context.Context, c *console) error {
 	shown := [][]string{
 		{"source", s.Source}, {"state", s.State}, {"error", s.Error}, {"documents", strconv.FormatInt(s.Documents, 10)}, {"chunks", formatCount(s.Chunks)},
 		{"pending", strconv.FormatInt(s.Pending, 10)}, {"failed", strconv.FormatInt(s.Failed, 10)}, {"generation", strconv.FormatInt(s.Generation, 10)},
-		{"embedder", s.Embedder}, {"tokens", formatCount(s.EmbeddedTokens)}, {"oldest pending", s.OldestPending}, {"updated", s.UpdatedAt},
+		{"embedder", s.Embedder}, {"vector index", s.VectorIndex}, {"tokens", formatCount(s.EmbeddedTokens)}, {"oldest pending", s.OldestPending}, {"updated", s.UpdatedAt},
 	}
 	shown = slices.DeleteFunc(shown, func(row []string) bool { return row[1] == "" })
 	if err := c.printTable([]string{"store", s.Name}, shown); err != nil || s.Failed == 0 {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"stoa/cmd/stoa/stoatest"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -51,6 +52,7 @@ const (
 	needsServe    = "starts a server: one is running"
 	needsVendor   = "needs a vendor's key and network"
 	needsTerminal = "asks at a terminal"
+	needsCluster  = "needs a cluster of Kubernetes"
 	needsPackage  = "needs the Debian package to be installed, as TestPackages does"
 )
 
@@ -89,7 +91,7 @@ TASK=$(stoa task list --state input_required | awk 'NR == 2 {print $1}') OTHER=$
 			// The app exists, and its usage is written some time after the call.
 			"stoa app create acme --config acme.yaml --plan starter": "stoa app update acme --plan starter && stoa call assistant hello --token $T && " +
 				"for i in $(seq 100); do stoa billing usage acme --group-by model | grep -q scripted && break; sleep 0.1; done",
-			"finalize acme 2026-11": "finalize acme " + time.Now().UTC().Format("2006-01") + " --force", // the month is running
+			"finalize acme 2026-11": "finalize acme " + time.Now().UTC().Format("2006-01") + " --force --yes", // the month is running
 		},
 		written: []string{
 			"starter added, base fee 20.00 USD", "base fee of plan starter                                               20.00 USD", "Tax id DE123456789", "Acme GmbH",
@@ -118,17 +120,17 @@ STOA=$STOA_SERVER TOKEN=$(stoa app token acme --sub dev --role developer)
 	},
 	"docs/limits.md": {prepare: acmeApp},
 	"docs/operations.md": {skipped: map[string]string{
-		"export STOA_ADMIN_SECRET": "sets another secret than the server's", "stoa serve": needsPostgres, "stoa migrate": needsPostgres,
+		"export STOA_SERVER": "names another server", "export STOA_ADMIN_SECRET": "sets another secret than the server's", "stoa serve": needsPostgres, "stoa migrate": needsPostgres,
 	}},
 	"docs/operations/backup.md": {
 		prepare: "stoa migrate up && mkdir restored\n",
 		skipped: map[string]string{"pg_": needsPostgres, "createdb ": needsPostgres, "stoa migrate roles": needsPostgres, "stoa serve": needsPostgres},
-		written: []string{"stoa-1.backup has the database stoa.db of", `"file": "stoa-2.backup"`, "restored/stoa.db has the backup stoa-2.backup", "all balances are what was used"},
+		written: []string{"stoa-1.backup has the database stoa.db of", `"file": "stoa-2.backup"`, "restored/stoa.db has the backup stoa-2.backup", "recorded: the last backup was begun at", "all balances are what was used"},
 	},
 	"docs/operations/disaster.md": {prepare: "stoa migrate up\n", written: []string{"up to date", "all balances are what was used"}},
 	"docs/operations/upgrade.md":  {prepare: "stoa migrate up\n", written: []string{"up to date", "before-the-upgrade.backup has the database"}},
 	"docs/operations/install.md": {skipped: map[string]string{
-		"apt ": needsPackage, "systemctl ": needsPackage, "export STOA_ADMIN_SECRET_FILE": needsPackage, "stoa health": needsPackage, "stoa app create": needsPackage, "runuser ": needsPackage,
+		"apt ": needsPackage, "systemctl ": needsPackage, "export STOA_ADMIN_SECRET_FILE": needsPackage, "stoa health": needsPackage, "stoa app create": needsPackage, "T=$(stoa": needsPackage, "stoa call": needsPackage, "runuser ": needsPackage,
 	}},
 	"docs/operations/doctor.md": {written: []string{"there is no file stoa.db yet", `"status": "warn"`}},
 	"docs/operations/rolling.md": {
@@ -136,14 +138,48 @@ STOA=$STOA_SERVER TOKEN=$(stoa app token acme --sub dev --role developer)
 		written: []string{"up to date"},
 		prepare: "stoa migrate up\n",
 	},
-	"docs/operations/rotation.md": {prepare: "stoa migrate\n", written: []string{"0 under a former one"}},
+	"docs/operations/kubernetes.md": {skipped: map[string]string{"stoa migrate roles": needsPostgres, "kubectl ": needsCluster, "helm ": needsCluster}},
+	"docs/operations/rotation.md":   {prepare: "stoa migrate\n", written: []string{"0 under a former one"}},
 	"docs/operations/move.md": {
 		prepare: acmeApp,
 		skipped: map[string]string{"stoa app import": "needs a second installation", "stoa app resume": "needs a second installation"},
 		written: []string{"acme exported to acme.jsonl", "acme deleted"},
 	},
-	"docs/operations/off-boarding.md": {prepare: acmeApp, written: []string{"acme exported to acme.jsonl", "acme deleted", "app.deleted"}},
-	"docs/security.md":                {skipped: map[string]string{"stoa serve": needsPostgres}},
+	"docs/operations/off-boarding.md":           {prepare: acmeApp, written: []string{"acme exported to acme.jsonl", "acme deleted", "app.deleted"}},
+	"docs/runbooks/StoaAppLoadsFail.md":         {prepare: acmeApp + "stoa app update acme --config globex.yaml\n", written: []string{"REVISION"}},
+	"docs/runbooks/StoaAuditFlaws.md":           {prepare: acmeApp, written: []string{"good", "[]"}},
+	"docs/runbooks/StoaAvailabilityFastBurn.md": {prepare: acmeApp, written: []string{"acme suspended"}},
+	"docs/runbooks/StoaBackupOld.md":            {prepare: "stoa migrate up\n", written: []string{"recorded: the last backup was begun at"}},
+	"docs/runbooks/StoaBudgetFlaws.md":          {prepare: "stoa migrate up\n", written: []string{"all balances are what was used"}},
+	"docs/runbooks/StoaBudgetLow.md": {
+		prepare: acmeApp + `echo '{"name": "month", "unit": "tokens", "amount": 1000000, "window": "month", "hard": true}' | stoa billing budget add - --app acme
+`,
+		written: []string{"RESETS", "CHARGE", "month changed"},
+	},
+	"docs/runbooks/StoaConfigRefused.md":       {replaced: map[string]string{"/etc/stoa/stoa.yaml": "server.yaml"}},
+	"docs/runbooks/StoaCrashLoop.md":           {prepare: acmeApp, written: []string{"ERROR", "acme suspended"}},
+	"docs/runbooks/StoaDatabaseDown.md":        {written: []string{`"database":"connected"`}},
+	"docs/runbooks/StoaDeadLetters.md":         {written: []string{"ERROR", "0 requeued"}},
+	"docs/runbooks/StoaDiskFull.md":            {prepare: acmeApp, written: []string{`"rows"`}},
+	"docs/runbooks/StoaDocumentsWait.md":       {prepare: "stoa app create acme --config examples/documents.yaml\n", written: []string{"manual"}},
+	"docs/runbooks/StoaDown.md":                {written: []string{`"database":"connected"`, `"status":"ready"`}},
+	"docs/runbooks/StoaExportFails.md":         {written: []string{"LAST ERROR"}},
+	"docs/runbooks/StoaMasterKeyChangeOpen.md": {prepare: "stoa migrate up\n", written: []string{"0 under a former one"}},
+	"docs/runbooks/StoaMasterKeyMissing.md":    {written: []string{`"status":"ready"`}},
+	"docs/runbooks/StoaModelFails.md":          {prepare: acmeApp + "echo key >key.txt\n"},
+	"docs/runbooks/StoaProcessDown.md":         {written: []string{`"database":"connected"`}},
+	"docs/runbooks/StoaQueueOld.md":            {prepare: acmeApp, written: []string{"pending 0", "acme updated"}},
+	"docs/runbooks/StoaRunsUnrecorded.md": {
+		prepare: `stoa app create acme --config examples/approval.yaml
+T=$(stoa app token acme --sub on-call --role operator)
+stoa call clerk "pay 40" --token $T || true # it waits
+TASK=$(stoa task list --token $T | awk 'NR == 2 {print $1}')
+`,
+		exits:   map[string]int{"stoa task get": exitWaiting},
+		written: []string{"pending 0", "cancelled"},
+	},
+	"docs/runbooks/StoaTicksFail.md": {prepare: acmeApp, written: []string{"acme suspended"}},
+	"docs/security.md":               {skipped: map[string]string{"stoa serve": needsPostgres}},
 	"docs/self-service.md": {
 		// The third revision, as on the page.
 		prepare: acmeApp + `stoa app update acme --config globex.yaml
@@ -161,11 +197,13 @@ llms: {default: {provider: scripted}}
 agents:
   triage: {trigger: {type: webhook, secret: "\${HOOK_SECRET}"}}
   deploy: {trigger: {type: webhook, secret: "\${HOOK_SECRET}", timestamp_header: X-Webhook-Timestamp}}
+  reporter: {trigger: {type: schedule, cron: "0 0 1 1 *"}}
 END
 HOOK_SECRET=0123456789abcdefghijklmn
 stoa app create acme --config hooks.yaml --secret HOOK_SECRET=$HOOK_SECRET
+STOA_TOKEN=$(stoa app token acme --sub otto --role operator)
 `,
-		written: []string{`"agent_name":"triage"`, `"agent_name":"deploy"`},
+		written: []string{`"agent_name":"triage"`, `"agent_name":"deploy"`, `"agent_name":"reporter"`},
 	},
 	"examples/acme.yaml": {config: "examples/default.yaml"}, "examples/globex.yaml": {config: "examples/default.yaml"},
 	"examples/approval.yaml": {
@@ -252,7 +290,8 @@ func listPages(t *testing.T, root string) (found []string) {
 var (
 	// commandPattern matches a curl or stoa command in a shell's text.
 	commandPattern = regexp.MustCompile(`(?m)(?:^|[|;&(] *|\bdo )(curl|stoa) `)
-	fencePattern   = regexp.MustCompile("(?ms)^```(\\w*)[^\\n]*\\n(.*?)^```")
+	// fencePattern matches a block, which is indented in a list.
+	fencePattern = regexp.MustCompile("(?ms)^( *)```(\\w*)[^\\n]*\\n(.*?)^ *```")
 	// indentedPattern matches the commands in the comment at the beginning of an example.
 	indentedPattern = regexp.MustCompile(`(?m)(?:^#   .*\n)+`)
 	addressPattern  = regexp.MustCompile(`https://stoa\.example\.com|(?:http://)?(?:localhost|127\.0\.0\.1):8080`)
@@ -264,8 +303,9 @@ func listCommandLines(file, text string) (lines []string) {
 	var blocks []string
 	if strings.HasSuffix(file, ".md") {
 		for _, m := range fencePattern.FindAllStringSubmatch(text, -1) {
-			if m[1] == "sh" || m[1] == "" && regexp.MustCompile(`(?m)^(curl|stoa) `).MatchString(m[2]) {
-				blocks = append(blocks, m[2])
+			block := strings.ReplaceAll("\n"+m[3], "\n"+m[1], "\n")[1:]
+			if m[2] == "sh" || m[2] == "" && regexp.MustCompile(`(?m)^(curl|stoa) `).MatchString(block) {
+				blocks = append(blocks, block)
 			}
 		}
 	} else {
@@ -341,7 +381,7 @@ func (p docPage) run(t *testing.T, root, text string, lines []string) {
 	serveUntilStopped(t, prepared, listener)
 	sh := exec.CommandContext(t.Context(), "bash")
 	sh.Dir, sh.Stdin = dir, strings.NewReader(script)
-	sh.Env = append(os.Environ(), "STOA_SERVER="+address)
+	sh.Env = stoatest.Environment("STOA_SERVER=" + address)
 	out, err := sh.CombinedOutput()
 	if err != nil || strings.Contains(string(out), "FAILED with") {
 		t.Errorf("%v:\n%s", err, out)

@@ -33,14 +33,14 @@ func TestDeletedIsInvisibleEverywhere(t *testing.T) {
 		stores["chroma"] = newVectorStoreConfig("chroma", address, "")
 	}
 	// There is no program of a server of the first three for tests.
-	for kind, start := range map[string]func(testing.TB) string{"qdrant": remotetest.StartQdrant, "milvus": remotetest.StartMilvus, "pinecone": remotetest.StartPinecone} {
-		stores[kind] = newVectorStoreConfig(kind, start(t), remotetest.Key)
+	for kind, start := range map[string]func(testing.TB, *remotetest.Index) string{"qdrant": remotetest.StartQdrant, "milvus": remotetest.StartMilvus, "pinecone": remotetest.StartPinecone} {
+		stores[kind] = newVectorStoreConfig(kind, start(t, remotetest.NewIndex()), remotetest.Key)
 	}
 	if program := os.Getenv("STOA_TEST_WEAVIATE"); program != "" {
 		stores["weaviate"] = newVectorStoreConfig("weaviate", remotetest.StartRealWeaviate(t, program), remotetest.Key)
 	} else {
 		t.Log("ATTENTION: without STOA_TEST_WEAVIATE (the program that .ci/weaviate prints) deletions from a server with Weaviate's API are tested, and not from the real one")
-		stores["weaviate"] = newVectorStoreConfig("weaviate", remotetest.StartWeaviate(t), remotetest.Key)
+		stores["weaviate"] = newVectorStoreConfig("weaviate", remotetest.StartWeaviate(t, remotetest.NewIndex()), remotetest.Key)
 	}
 	database := dbtest.NewPostgresURL(t)
 	indexer, web := openRoleServer(t, database, "all"), openRoleServer(t, database, "web")

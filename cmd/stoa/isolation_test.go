@@ -106,6 +106,8 @@ var routeProbes = map[string][]isolationProbe{
 	"PUT /secrets/{name}":                                 {{path: "/apps/{app}/secrets/SEALED", body: func(appIDs) any { return map[string]any{"value": "mine now"} }}},
 	"DELETE /secrets/{name}":                              {{path: "/apps/{app}/secrets/SEALED"}},
 	"PUT /config":                                         {{path: "/apps/{app}/config", body: func(appIDs) any { return map[string]any{"agents": map[string]any{}} }}},
+	"GET /triggers/{agent}/starts":                        {{path: "/apps/{app}/triggers/assistant/starts"}},
+	"POST /triggers/{agent}:run":                          {{path: "/apps/{app}/triggers/assistant:run", body: nilBody}},
 	"GET /triggers":                                       {{path: "/apps/{app}/triggers"}},
 	"POST /webhooks/{webhook}":                            {{path: "/webhooks/{agent}", body: emptyBody}, {path: "/apps/{app}/webhooks/{agent}", body: emptyBody}},
 	"PUT /webhooks/{webhook}":                             {{path: "/webhooks/{agent}", body: emptyBody}, {path: "/apps/{app}/webhooks/{agent}", body: emptyBody}},
@@ -114,9 +116,11 @@ var routeProbes = map[string][]isolationProbe{
 	"GET /webhooks/{webhook}":                             {{path: "/webhooks/{agent}"}, {path: "/apps/{app}/webhooks/{agent}"}},
 	"GET /memories":                                       {{path: "/memories?user={user}"}, {path: "/memories?user={user}&issuer=elsewhere"}, {path: "/apps/{app}/memories"}},
 	"DELETE /memories":                                    {{path: "/memories?user={user}"}, {path: "/apps/{app}/memories?user={user}"}},
+	"GET /caller":                                         {{path: "/apps/{app}/caller"}},
 	"GET /credentials":                                    {{path: "/credentials"}, {path: "/apps/{app}/credentials"}},
 	"DELETE /credentials/{tool}":                          {{path: "/credentials/{tool}"}, {path: "/apps/{app}/credentials/{tool}"}},
 	"POST /tasks/{task}/approve":                          {{path: "/tasks/{held}/approve", body: emptyBody}, {path: "/tasks/{held}/approve", body: newDecisionBody}, {path: "/tasks/{task}/approve"}, {path: "/tasks/{wanting}/approve"}, {path: "/apps/{app}/tasks/{held}/approve"}},
+	"GET /tasks/{task}/log":                               {{path: "/tasks/{task}/log"}, {path: "/tasks/{held}/log?after=1&page_size=10"}, {path: "/apps/{app}/tasks/{task}/log"}},
 	"GET /tasks/{task}/checkpoints":                       {{path: "/tasks/{task}/checkpoints"}, {path: "/apps/{app}/tasks/{task}/checkpoints"}},
 	"GET /tasks/{task}/notifications":                     {{path: "/tasks/{task}/notifications"}, {path: "/apps/{app}/tasks/{task}/notifications"}},
 	"POST /tasks/{task}/checkpoints/{checkpoint}:restore": {{path: "/tasks/{task}/checkpoints/2:restore"}, {path: "/tasks/{task}/checkpoints/2:restore", body: emptyBody}, {path: "/apps/{app}/tasks/{task}/checkpoints/2:restore"}},
@@ -153,6 +157,9 @@ var routeProbes = map[string][]isolationProbe{
 	"DELETE /admin/apps/{app}/roles/{role}":               {{path: "/admin/apps/{app}/roles/desk"}},
 	"GET /admin/apps/{app}/authz/explain":                 {{path: "/admin/apps/{app}/authz/explain?subject=ana&action=tasks:read"}},
 	"GET /admin/queue":                                    {{path: "/admin/queue"}},
+	"GET /admin/processes":                                {{path: "/admin/processes"}},
+	"GET /admin/schema":                                   {{path: "/admin/schema"}},
+	"GET /admin/traffic":                                  {{path: "/admin/traffic"}},
 	"GET /admin/queue/dead":                               {{path: "/admin/queue/dead?app={app}"}},
 	"POST /admin/queue/dead:requeue":                      {{path: "/admin/queue/dead:requeue", body: emptyBody}},
 	"POST /admin/queue/dead/{id}:requeue":                 {{path: "/admin/queue/dead/{task}.1:requeue", body: emptyBody}},
@@ -379,7 +386,7 @@ func (ts *testServer) finalizeInvoice(t *testing.T, app string) string {
 	if len(list.Invoices) == 0 {
 		t.Fatal("there is no draft of what was used")
 	}
-	ts.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/"+app+"/invoices/"+list.Invoices[0].ID+":finalize", testSecret, map[string]any{"force": true})
+	ts.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/"+app+"/invoices/"+list.Invoices[0].ID+":finalize", testSecret, map[string]any{"force": true, "allow_unpriced": true})
 	return list.Invoices[0].ID
 }
 

@@ -4,7 +4,8 @@
 // migrate, doctor, backup, restore, secrets and billing work on local files or on the database; every other command is a client of the HTTP API
 // (client.go) and has no access that another HTTP client would not have.
 //
-// The server is composed in cmd/stoa/server, whose package comment is where a newcomer reads on; serve only reads its flags.
+// The server is composed in cmd/stoa/server; serve only reads its flags. The package comment of cmd/stoa/server has the way of a
+// message through the packages, and an index of the functions that decide what is asked about first.
 //
 // The exit code is 0 for success, 1 for a failure, 2 for a wrong command line and 130 for an interrupt. Commands that
 // show a task (call, chat, task get) add 3 and 4 for the state of the task.
@@ -13,8 +14,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
+	"strings"
 	"syscall"
 	_ "time/tzdata" // time zones for hosts without a zone database
 
@@ -32,7 +36,7 @@ type commands struct {
 	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of the configuration."`
 	Migrate  migrateCmd  `cmd:"" help:"Bring the database to this version's schema (serve does so too), or show how far it is."`
 	Doctor   doctorCmd   `cmd:"" help:"Check a deployment from where it runs, and print what to do."`
-	Backup   backupCmd   `cmd:"" help:"Write a backup of the SQLite database to a file, also while the server runs."`
+	Backup   backupCmd   `cmd:"" help:"Write a backup of the SQLite database to a file, or record one that another tool has made."`
 	Restore  restoreCmd  `cmd:"" help:"Make a backup the SQLite database of a stopped server."`
 	App      appCmd      `cmd:"" help:"Manage apps, the tenants of a server."`
 	Queue    queueCmd    `cmd:"" help:"Show the queue, and requeue runs that failed for good."`
@@ -137,5 +141,12 @@ func usageError(err error) error {
 			help = node.FullPath() + " --help"
 		}
 	}
-	return &exitError{code: exitUsage, cause: errors.New(err.Error() + " (see " + help + ")")}
+	text := err.Error()
+	if m := numberAsFlag.FindStringSubmatch(text); m != nil {
+		text = fmt.Sprintf("%s: a value that begins with - goes after all flags and --, as in %s ... -- %s", m[0], strings.TrimSuffix(help, " --help"), m[1])
+	}
+	return &exitError{code: exitUsage, cause: errors.New(text + " (see " + help + ")")}
 }
+
+// numberAsFlag matches the parser's error for a number below zero, which it takes for a flag.
+var numberAsFlag = regexp.MustCompile(`^unknown flag (-[0-9.])`)

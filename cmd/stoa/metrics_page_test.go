@@ -34,9 +34,11 @@ var updatePage = flag.Bool("update", false, "write the table of docs/metrics.md"
 
 const metricsHeading = "## Every metric\n"
 
-// openExercisedServer starts a server on PostgreSQL and exercises it until every metric has a value.
+// openExercisedServer starts a server on PostgreSQL and exercises it until every metric has a value. It sets an environment
+// variable, therefore its tests are not parallel.
 func openExercisedServer(t *testing.T) *testServer {
 	t.Helper()
+	t.Setenv("STOA_EXPORT_FOLDER", t.TempDir())
 	h := openTestServer(t, dbtest.NewPostgresURL(t))
 	h.requireStatus(t, 200, nil, "POST", "/agents/assistant", "", newRPCCall("message:send", newTextMessage("hello")))
 	h.requireStatus(t, 201, nil, "POST", "/admin/apps/default/budgets", testSecret, map[string]any{"name": "cap", "unit": "calls", "amount": 4, "window": "total"})
@@ -45,7 +47,7 @@ func openExercisedServer(t *testing.T) *testServer {
 		_, err := tx.Exec(t.Context(), `INSERT INTO run (tenant, task, turn, state, attempts, revision, first_seq, worker, available_at, ready, last_error, created_at)
 			VALUES ('default', 'resting', 1, 'pending', 1, 1, 1, '', stoa_now() + 3600000000, FALSE, 'no', stoa_now())`)
 		if err == nil {
-			_, err = tx.Exec(t.Context(), `INSERT INTO export (name, since, holder, until, batch, pending, rows, refused, error, updated_at) VALUES ('file', 0, '', 0, 1, FALSE, 0, 0, '', 0)`)
+			_, err = tx.Exec(t.Context(), `INSERT INTO export (name, since, holder, until, batch, pending, rows, refused, error, updated_at) VALUES ('file', 0, '', 0, 1, FALSE, 0, 0, '', 0) ON CONFLICT (name) DO NOTHING`)
 		}
 		if err == nil {
 			_, err = tx.Exec(t.Context(), `INSERT INTO budget_balance (tenant, budget, since, committed, reserved) SELECT tenant, id, 0, 1, 0 FROM budget WHERE name = 'cap'
@@ -119,7 +121,6 @@ func openServerTLS(t *testing.T) *testServer {
 
 // TestMetricsPage compares docs/metrics.md with what Prometheus is shown: names, kinds, labels, help texts.
 func TestMetricsPage(t *testing.T) {
-	t.Parallel()
 	const file = "../../docs/metrics.md"
 	h := openExercisedServer(t)
 	got := h.listShownMetrics(t)

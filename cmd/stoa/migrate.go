@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"stoa/cmd/stoa/server"
@@ -32,14 +34,18 @@ type migrateCmd struct {
 	Owner           string `default:"stoa_owner" placeholder:"NAME" help:"roles: the login that migrates (${default})."`
 	Login           string `default:"stoa_login" placeholder:"NAME" help:"roles: the login that serves (${default})."`
 	Backup          string `default:"stoa_backup" placeholder:"NAME" help:"roles: the login of pg_dump (${default})."`
+	PasswordFile    string `placeholder:"FILE" help:"roles: a file with lines LOGIN=PASSWORD, of the logins that get one."`
+	Apply           bool   `help:"roles: create them in --database, whose login must be an administrator's, instead of printing the SQL."`
 	JSON            bool   `name:"json" help:"Print JSON."`
 }
 
 // Run migrates the schema to this version, or only prints its version (status), or SQL for an administrator (roles).
 func (cmd *migrateCmd) Run(ctx context.Context, c *console) error {
 	if cmd.Action == "roles" {
-		_, err := io.WriteString(c.out, migrations.Roles{Owner: cmd.Owner, Login: cmd.Login, Backup: cmd.Backup}.SQL())
-		return err
+		return cmd.runRoles(ctx, c)
+	}
+	if cmd.Apply || cmd.PasswordFile != "" {
+		return &exitError{code: exitUsage, cause: errors.New("--apply and --password-file are for stoa migrate roles")}
 	}
 	url, migrateURL, err := server.FindDatabase(cmd.Database, cmd.MigrateDatabase)
 	if err != nil {
@@ -67,6 +73,61 @@ func (cmd *migrateCmd) Run(ctx context.Context, c *console) error {
 	}
 	_, err = fmt.Fprintln(c.out, describeStatus(status))
 	return err
+}
+
+// runRoles prints the SQL that creates PostgreSQL's roles, or executes it.
+func (cmd *migrateCmd) runRoles(ctx context.Context, c *console) error {
+	r := migrations.Roles{Owner: cmd.Owner, Login: cmd.Login, Backup: cmd.Backup}
+	var err error
+	if r.Passwords, err = readPasswords(cmd.PasswordFile); err != nil {
+		return &exitError{code: exitUsage, cause: err}
+	}
+	statements, err := r.SQL()
+	if err != nil {
+		return &exitError{code: exitUsage, cause: err}
+	}
+	if !cmd.Apply {
+		_, err = io.WriteString(c.out, statements)
+		return err
+	}
+	url, err := cmd.findDatabase()
+	if err == nil && !strings.HasPrefix(url, "postgres") {
+		err = errors.New("--apply needs --database with a PostgreSQL database and an administrator's login, as in postgres://postgres@db/stoa")
+	}
+	if err != nil {
+		return &exitError{code: exitUsage, cause: err}
+	}
+	err = db.ReadSchema(url, func(_ db.Engine, s *sql.DB) error { return r.Apply(ctx, s) })
+	if err != nil {
+		return err
+	}
+	c.printStatus("the logins %s, %s and %s exist; %d of them have the password of the file", r.Owner, r.Login, r.Backup, len(r.Passwords))
+	return nil
+}
+
+// readPasswords returns the lines LOGIN=PASSWORD of a file; none if path is "". Empty lines and those that begin with # are
+// left out.
+func readPasswords(path string) (map[string]string, error) {
+	if path == "" {
+		return nil, nil
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	all, n := map[string]string{}, 0
+	for line := range strings.Lines(string(content)) {
+		n++
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		login, password, ok := strings.Cut(line, "=")
+		if _, twice := all[login]; !ok || login == "" || password == "" || twice {
+			return nil, fmt.Errorf("%s, line %d: want LOGIN=PASSWORD, once for each login", path, n)
+		}
+		all[login] = password
+	}
+	return all, nil
 }
 
 // migrateDatabase brings the schema of the database at url to this version.

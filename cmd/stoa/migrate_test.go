@@ -71,3 +71,48 @@ func TestContractedSchema(t *testing.T) {
 		}
 	}
 }
+
+// TestMigrateRoles checks what stoa migrate roles does with passwords, and which arguments it refuses.
+func TestMigrateRoles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const password = "correct-horse-battery-staple"
+	for name, tt := range map[string]struct {
+		args string
+		code int
+		want []string
+	}{
+		"without passwords":  {"migrate roles", 0, []string{`CREATE ROLE "stoa_login" LOGIN NOINHERIT;`}},
+		"a password":         {"migrate roles --password-file " + file("one", "# the logins\n\nstoa_login="+password+"\n"), 0, []string{`ALTER ROLE "stoa_login" PASSWORD 'SCRAM-SHA-256$4096:`}},
+		"of another login":   {"migrate roles --password-file " + file("other", "login="+password), exitUsage, []string{"for login, which is none of the logins stoa_owner, stoa_login and stoa_backup"}},
+		"no line":            {"migrate roles --password-file " + file("bare", "stoa_owner=a\n"+password), exitUsage, []string{"bare, line 2: want LOGIN=PASSWORD"}},
+		"a line twice":       {"migrate roles --password-file " + file("twice", "stoa_owner=a\nstoa_owner=b"), exitUsage, []string{"twice, line 2: want LOGIN=PASSWORD, once"}},
+		"no ASCII":           {"migrate roles --password-file " + file("umlaut", "stoa_owner=pässword"), exitUsage, []string{"the password of stoa_owner: it must be of letters"}},
+		"no file":            {"migrate roles --password-file " + filepath.Join(dir, "missing"), exitUsage, []string{"no such file"}},
+		"applied to SQLite":  {"migrate roles --apply --database sqlite://" + filepath.Join(dir, "stoa.db"), exitUsage, []string{"--apply needs --database with a PostgreSQL database"}},
+		"applied by migrate": {"migrate up --apply", exitUsage, []string{"--apply and --password-file are for stoa migrate roles"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			if code := runCommand(t.Context(), strings.Fields(tt.args), &console{out: &out, err: &out}); code != tt.code {
+				t.Errorf("the exit code is %d, want %d", code, tt.code)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("%q is missing in\n%s", want, out.String())
+				}
+			}
+			if strings.Contains(out.String(), password) {
+				t.Errorf("the password is shown:\n%s", out.String())
+			}
+		})
+	}
+}

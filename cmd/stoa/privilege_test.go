@@ -11,6 +11,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/cmd/stoa/server"
+	"stoa/cmd/stoa/stoatest"
 	"stoa/migrations"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -30,9 +31,13 @@ func (p leastPrivilege) createEmptyDatabase(t *testing.T) func(login string) str
 	t.Helper()
 	admin := dbtest.NewEmptyPostgresURL(t)
 	roles := migrations.Roles{Owner: p.owner, Login: p.login, Backup: p.backup}
+	statements, err := roles.SQL()
+	if err != nil {
+		t.Fatal(err)
+	}
 	// Twice, because the SQL can be repeated.
-	dbtest.ExecSQL(t, admin, roles.SQL())
-	dbtest.ExecSQL(t, admin, roles.SQL())
+	dbtest.ExecSQL(t, admin, statements)
+	dbtest.ExecSQL(t, admin, statements)
 	return func(login string) string {
 		u, err := url.Parse(admin)
 		if err != nil {
@@ -66,7 +71,9 @@ func openWithoutMigration(t *testing.T, database string) (*server.Server, error)
 // runTool runs a program and returns its output.
 func runTool(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Env = stoatest.Environment()
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
 	}

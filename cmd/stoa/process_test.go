@@ -114,6 +114,18 @@ func waitWithin(t *testing.T, d time.Duration, what string, holds func() bool) {
 	}
 }
 
+// TestProcessEnvironment checks that nothing of a test's own environment reaches the program under test: neither its
+// settings, nor the API keys of its user, nor the variables of the tests.
+func TestProcessEnvironment(t *testing.T) {
+	for _, name := range []string{"STOA_TEST_OF_ANOTHER_TEST", "STOA_LOG_FORMAT", "OPENAI_API_KEY", "OTEL_TRACES_EXPORTER"} {
+		t.Setenv(name, "unusable")
+	}
+	p := startProcess(t, t.TempDir())
+	if out := p.Output(); strings.Contains(out, "level=WARN") || strings.Contains(out, "unusable") {
+		t.Errorf("the environment of the test reaches the program:\n%s", out)
+	}
+}
+
 // TestCardAddress checks that the URL on a card is the address at which the server was reached.
 func TestCardAddress(t *testing.T) {
 	t.Parallel()

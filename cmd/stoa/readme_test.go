@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"stoa/cmd/stoa/server"
+	"stoa/cmd/stoa/stoatest"
 )
 
 // TestReadme runs the commands of the README's tour in a shell, unchanged but for the port, on each engine.
@@ -42,7 +42,7 @@ func runReadmeTour(t *testing.T, dir, database string) {
 	sh := exec.Command("bash", "-euo", "pipefail")
 	sh.Dir = dir
 	sh.Stdin = strings.NewReader(strings.ReplaceAll(steps, "http://localhost:8080", p.url))
-	sh.Env = append(os.Environ(), "STOA_SERVER="+p.url, server.AdminSecretName+"="+testSecret)
+	sh.Env = stoatest.Environment("STOA_SERVER=" + p.url)
 	out, err := sh.CombinedOutput()
 	if err != nil {
 		t.Fatalf("the tour ends with %v:\n%s", err, out)

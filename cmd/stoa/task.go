@@ -17,6 +17,7 @@ import (
 type taskCmd struct {
 	List    taskListCmd    `cmd:"" help:"List tasks, the newest first."`
 	Get     taskGetCmd     `cmd:"" help:"Show a task with its messages and what it waits for."`
+	Log     taskLogCmd     `cmd:"" help:"Show the log of a task: its steps in order, with what each model call used."`
 	Cancel  taskCancelCmd  `cmd:"" help:"Cancel a task."`
 	Approve taskApproveCmd `cmd:"" help:"Approve the tool calls that a task waits with."`
 	Reject  taskRejectCmd  `cmd:"" help:"Reject the tool calls that a task waits with, which ends the task."`
@@ -96,6 +97,9 @@ type taskListCmd struct {
 	Agent       string `placeholder:"NAME" help:"Only of this agent."`
 	State       string `placeholder:"STATE" help:"Only in this state: submitted, working, input_required, auth_required, completed, failed, cancelled or rejected."`
 	Context     string `placeholder:"ID" help:"Only of this conversation."`
+	Since       string `placeholder:"TIME" help:"Only those opened from this time or day on, such as 2026-11-01."`
+	Until       string `placeholder:"TIME" help:"Only those opened before this time or day."`
+	Text        string `placeholder:"TEXT" help:"Only those with this text in their first or last message."`
 	Limit       int    `placeholder:"N" help:"At most so many tasks, up to 100 (50)."`
 	Cursor      string `placeholder:"TOKEN" help:"Continue a list after the page that ended with this token."`
 	JSON        bool   `name:"json" help:"Print the API's answer as JSON."`
@@ -109,7 +113,7 @@ func (cmd *taskListCmd) Run(ctx context.Context, c *console) error {
 	}
 	query := url.Values{}
 	for name, value := range map[string]string{
-		"agent": cmd.Agent, "status": cmd.State, "context_id": cmd.Context, "page_token": cmd.Cursor, "page_size": strconv.Itoa(cmd.Limit),
+		"agent": cmd.Agent, "status": cmd.State, "context_id": cmd.Context, "since": cmd.Since, "until": cmd.Until, "text": cmd.Text, "page_token": cmd.Cursor, "page_size": strconv.Itoa(cmd.Limit),
 	} {
 		if value != "" && value != "0" {
 			query.Set(name, value)
@@ -136,9 +140,7 @@ func (cmd *taskListCmd) Run(ctx context.Context, c *console) error {
 	if err := c.printTable([]string{"ID", "AGENT", "STATE", "SINCE", "CONTEXT", "WAITS FOR"}, rows); err != nil {
 		return err
 	}
-	if page.Next != "" {
-		c.printStatus("there are more: add --cursor %s", quoteWord(page.Next))
-	}
+	c.printNextPage(page.Next)
 	return nil
 }
 

@@ -81,6 +81,12 @@ func TestServeTLS(t *testing.T) {
 	if resp.StatusCode != http.StatusOK || resp.ProtoMajor != 2 || !strings.HasPrefix(p.URL, "https://") {
 		t.Errorf("%s answers %d over HTTP/%d", p.URL, resp.StatusCode, resp.ProtoMajor)
 	}
+	// A command that begins without TLS, as it does without --server.
+	var written bytes.Buffer
+	args := []string{"task", "list", "--server", strings.Replace(p.URL, "https:", "http:", 1), "--token", "t"}
+	if code := runCommand(t.Context(), args, &console{in: strings.NewReader(""), out: &written, err: &written}); code != exitFailed || !strings.Contains(written.String(), "use --server "+p.URL) {
+		t.Errorf("without TLS: exit code %d, wrote %q, want the address %s", code, written.String(), p.URL)
+	}
 }
 
 // TestAuthorities checks that commands trust the authorities of --ca, and that a file without a certificate is an error.

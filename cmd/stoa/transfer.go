@@ -205,9 +205,7 @@ func (cmd *appImportCmd) Run(ctx context.Context, c *console) error {
 	for _, n := range answer.Rows {
 		total += n
 	}
-	for _, w := range answer.App.Warnings {
-		c.printStatus("line %d, column %d: warning: %s: %s", w.Line, w.Column, w.Path, w.Message)
-	}
+	answer.App.printWarnings(c)
 	for _, table := range slices.Sorted(maps.Keys(answer.Dropped)) {
 		c.printStatus("%d rows of %s were left out: they are encrypted for owners by the name of the other installation's issuer", answer.Dropped[table], table)
 	}

@@ -8,11 +8,13 @@ import (
 	"log"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -39,7 +41,7 @@ import (
 const chartDir = "../helm/stoa"
 
 // ownKinds are the kinds that Kubernetes itself does not have. Their manifests are decoded without a type.
-var ownKinds = []string{"HTTPRoute", "GRPCRoute", "ServiceMonitor", "PrometheusRule", "ScaledObject", "ExternalSecret"}
+var ownKinds = []string{"HTTPRoute", "GRPCRoute", "ServiceMonitor", "PrometheusRule", "ScaledObject", "ExternalSecret", "ClientSettingsPolicy"}
 
 // valueSets are the values with which the chart is rendered, each with the kinds and names that it must make in addition to
 // those of all.
@@ -59,6 +61,10 @@ var valueSets = map[string]struct{ values, want string }{
 		`{existingSecret: stoa, worker: {autoscaling: {kind: keda}}}`,
 		"Deployment/web Deployment/worker PodDisruptionBudget/web PodDisruptionBudget/worker NetworkPolicy ScaledObject/worker",
 	},
+	"gateway": {
+		`{existingSecret: stoa, gateway: {enabled: true, parentRefs: [{name: public}]}}`,
+		"Deployment/web Deployment/worker PodDisruptionBudget/web PodDisruptionBudget/worker NetworkPolicy HTTPRoute GRPCRoute",
+	},
 	"everything": {
 		`
 existingSecret: stoa
@@ -69,7 +75,8 @@ env: {OTEL_EXPORTER_OTLP_ENDPOINT: "http://collector:4318", STOA_MAX_INFLIGHT: 6
 publicURL: https://agents.example.com
 trustedProxies: [10.0.0.0/8]
 ingress: {enabled: true, className: nginx, host: agents.example.com, tlsSecret: tls, grpc: {enabled: true, host: grpc.example.com, tlsSecret: tls}}
-gateway: {enabled: true, parentRefs: [{name: public}], hostnames: [agents.example.com]}
+gateway: {enabled: true, parentRefs: [{name: public}], hostnames: [agents.example.com], nginx: {enabled: true}}
+backup: {enabled: true, existingSecret: stoa-backup, claim: backups}
 networkPolicy:
   from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress}}}]
   metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]
@@ -81,7 +88,8 @@ service: {type: LoadBalancer, annotations: {a: b}}
 web: {nodeSelector: {pool: web}, tolerations: [{key: web, operator: Exists}], podAnnotations: {a: b}}
 worker: {nodeSelector: {pool: worker}, tolerations: [{key: worker, operator: Exists}], podAnnotations: {a: b}}
 `,
-		"Deployment/web Deployment/worker PodDisruptionBudget/web PodDisruptionBudget/worker NetworkPolicy ExternalSecret Ingress Ingress/grpc HTTPRoute GRPCRoute ServiceMonitor PrometheusRule",
+		"Deployment/web Deployment/worker PodDisruptionBudget/web PodDisruptionBudget/worker NetworkPolicy ExternalSecret Ingress Ingress/grpc Ingress/import HTTPRoute HTTPRoute/import GRPCRoute " +
+			"ClientSettingsPolicy ClientSettingsPolicy/grpc ClientSettingsPolicy/import CronJob/backup ServiceMonitor PrometheusRule",
 	},
 }
 
@@ -237,6 +245,8 @@ func checkObject(t *testing.T, object runtime.Object) {
 		if o.Spec.Template.Labels["app.kubernetes.io/name"] == "stoa" {
 			t.Errorf("%s: the services select the pods of the job", o.Name)
 		}
+	case *batchv1.CronJob:
+		checkBackup(t, o)
 	case *policyv1.PodDisruptionBudget:
 		if o.Spec.MaxUnavailable == nil || o.Spec.MaxUnavailable.IntValue() < 1 {
 			t.Errorf("%s permits no eviction", o.Name)
@@ -265,10 +275,10 @@ func checkPod(t *testing.T, name string, pod corev1.PodSpec) {
 			t.Errorf("%s: the volume %s is a path of the host or has no bound", name, v.Name)
 		}
 	}
-	if len(pod.Containers) != 1 || len(pod.InitContainers) != 0 {
-		t.Errorf("%s has %d containers, and %d that run before it", name, len(pod.Containers), len(pod.InitContainers))
+	if len(pod.Containers) != 1 {
+		t.Errorf("%s has %d containers", name, len(pod.Containers))
 	}
-	for _, c := range pod.Containers {
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 		s := c.SecurityContext
 		if s == nil || s.Privileged == nil || *s.Privileged || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
 			t.Errorf("%s: a privilege, or a root that can be written: %+v", name, s)
@@ -291,6 +301,9 @@ func checkServer(t *testing.T, d *appsv1.Deployment) {
 	t.Helper()
 	pod := d.Spec.Template.Spec
 	c := pod.Containers[0]
+	if len(pod.InitContainers) > 0 {
+		t.Errorf("%s waits for %d containers", d.Name, len(pod.InitContainers))
+	}
 	for _, tt := range []struct {
 		path  string
 		probe *corev1.Probe
@@ -314,6 +327,170 @@ func checkServer(t *testing.T, d *appsv1.Deployment) {
 	}
 	if u := d.Spec.Strategy.RollingUpdate; u == nil || u.MaxUnavailable == nil || u.MaxUnavailable.IntValue() != 0 {
 		t.Errorf("%s loses a process before the next one is ready", d.Name)
+	}
+}
+
+// checkBackup checks that the backups do not overlap, and that one is recorded with the login that serves after the dump was
+// made with another login.
+func checkBackup(t *testing.T, o *batchv1.CronJob) {
+	t.Helper()
+	job := o.Spec.JobTemplate.Spec
+	pod := job.Template.Spec
+	checkPod(t, o.Name, pod)
+	if o.Spec.ConcurrencyPolicy != batchv1.ForbidConcurrent || job.ActiveDeadlineSeconds == nil || job.Template.Labels["app.kubernetes.io/name"] == "stoa" {
+		t.Errorf("%s: backups overlap, have no bound, or are selected by the services", o.Name)
+	}
+	if len(pod.InitContainers) != 1 {
+		t.Fatalf("%s has %d containers that make a dump", o.Name, len(pod.InitContainers))
+	}
+	dump, record := pod.InitContainers[0], pod.Containers[0]
+	if !slices.Equal(record.Args, []string{"backup", "record"}) || findSecretKey(dump) != "stoa-backup/DATABASE" || findSecretKey(record) != "stoa/STOA_DATABASE" {
+		t.Errorf("%s: %v as %s after a dump as %s", o.Name, record.Args, findSecretKey(record), findSecretKey(dump))
+	}
+}
+
+// findSecretKey returns the secret and the key of a container's only secret, "" if it has none or several.
+func findSecretKey(c corev1.Container) (found string) {
+	for _, e := range c.Env {
+		if e.ValueFrom == nil || e.ValueFrom.SecretKeyRef == nil {
+			continue
+		}
+		if found != "" {
+			return ""
+		}
+		found = e.ValueFrom.SecretKeyRef.Name + "/" + e.ValueFrom.SecretKeyRef.Key
+	}
+	return found
+}
+
+// TestBackupScript runs the script of the dump, with programs that stand for those of PostgreSQL.
+func TestBackupScript(t *testing.T) {
+	t.Parallel()
+	manifests, err := renderChart(t, parseValues(t, `{existingSecret: stoa, backup: {enabled: true, existingSecret: stoa-backup, claim: backups, keepDays: 3}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var command []string
+	for _, text := range manifests {
+		if o, ok := decodeManifest(t, text).(*batchv1.CronJob); ok {
+			dump := o.Spec.JobTemplate.Spec.Template.Spec.InitContainers[0]
+			command = slices.Concat(dump.Command, dump.Args)
+		}
+	}
+	const pgDump = `#!/bin/sh
+[ "$*" = "--format=custom --file $3 --dbname postgres://db" ] || exit 9
+echo whole >"$3"
+exit $DUMP_ENDS
+`
+	for name, tt := range map[string]struct {
+		dumpEnds, restoreEnds string
+		code, dumps           int
+	}{
+		"complete":         {"0", "0", 0, 1},
+		"the dump fails":   {"3", "0", 3, 0},
+		"the dump is half": {"0", "4", 4, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			folder := filepath.Join(dir, "backups")
+			old := filepath.Join(folder, "stoa-old.dump")
+			err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(old, nil, 0o600), os.Chtimes(old, time.Time{}, time.Now().AddDate(0, 0, -5)),
+				os.WriteFile(filepath.Join(dir, "pg_dump"), []byte(pgDump), 0o700), os.WriteFile(filepath.Join(dir, "pg_restore"), []byte("#!/bin/sh\nexit $RESTORE_ENDS\n"), 0o700))
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), command[0], strings.Split(strings.ReplaceAll(strings.Join(command[1:], "\x00"), "/backups", folder), "\x00")...)
+			cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "DATABASE=postgres://db", "DUMP_ENDS=" + tt.dumpEnds, "RESTORE_ENDS=" + tt.restoreEnds}
+			out, _ := cmd.CombinedOutput()
+			dumps, err := filepath.Glob(filepath.Join(folder, "stoa-2*"))
+			if code := cmd.ProcessState.ExitCode(); code != tt.code || err != nil || len(dumps) != tt.dumps {
+				t.Errorf("code %d with %v, want %d and %d dumps (%v)\n%s", code, dumps, tt.code, tt.dumps, err, out)
+			}
+			if _, err := os.Stat(old); (err == nil) != (tt.code != 0) {
+				t.Errorf("the old dump: %v", err)
+			}
+		})
+	}
+}
+
+// TestPublicGRPC checks the address for gRPC that cards show.
+func TestPublicGRPC(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string]string{
+		`{}`: "",
+		`{publicURL: "https://agents.example.com"}`:                                                                                         "",
+		`{publicGRPC: "grpc.example.com:443"}`:                                                                                              "grpc.example.com:443",
+		`{ingress: {enabled: true, host: a.example.com, grpc: {enabled: true, host: g.example.com}}}`:                                       "g.example.com:443",
+		`{publicGRPC: "other.example.com:8443", ingress: {enabled: true, host: a.example.com, grpc: {enabled: true, host: g.example.com}}}`: "other.example.com:8443",
+		`{ingress: {grpc: {enabled: true, host: g.example.com}}}`:                                                                           "",
+		`{publicURL: "https://a.example.com/stoa", gateway: {enabled: true, parentRefs: [{name: p}]}}`:                                      "a.example.com:443",
+		`{publicURL: "http://a.example.com:8000", gateway: {enabled: true, parentRefs: [{name: p}]}}`:                                       "a.example.com:8000",
+		`{publicURL: "http://a.example.com", gateway: {enabled: true, parentRefs: [{name: p}]}}`:                                            "a.example.com:80",
+		`{publicURL: "https://a.example.com", gateway: {enabled: true, parentRefs: [{name: p}], grpc: {enabled: false}}}`:                   "",
+	} {
+		parsed := parseValues(t, values)
+		parsed["existingSecret"] = "stoa"
+		manifests, err := renderChart(t, parsed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range manifests {
+			d, ok := decodeManifest(t, text).(*appsv1.Deployment)
+			if !ok {
+				continue
+			}
+			got := ""
+			for _, arg := range d.Spec.Template.Spec.Containers[0].Args {
+				if value, ok := strings.CutPrefix(arg, "--public-grpc="); ok {
+					got = value
+				}
+			}
+			if got != want {
+				t.Errorf("%s: %s shows %q, want %q", values, d.Name, got, want)
+			}
+		}
+	}
+}
+
+// TestBodyBounds checks that what routes to Stoa passes on bodies above the 28 MiB that Stoa permits, so that Stoa's own error
+// answers larger ones, and files to import without a bound of its own.
+func TestBodyBounds(t *testing.T) {
+	t.Parallel()
+	manifests, err := renderChart(t, parseValues(t, valueSets["everything"].values))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, text := range manifests {
+		switch o := decodeManifest(t, text).(type) {
+		case *networkingv1.Ingress:
+			bound := o.Annotations["nginx.ingress.kubernetes.io/proxy-body-size"]
+			if buffers := o.Annotations["nginx.ingress.kubernetes.io/proxy-request-buffering"]; buffers != "" {
+				bound += " buffering " + buffers
+			}
+			for _, p := range o.Spec.Rules[0].HTTP.Paths {
+				got["Ingress "+string(*p.PathType)+" "+p.Path+" of "+o.Spec.Rules[0].Host+" to "+p.Backend.Service.Port.Name] = bound
+			}
+		case *unstructured.Unstructured:
+			if o.GetKind() == "ClientSettingsPolicy" {
+				bound, _, _ := unstructured.NestedString(o.Object, "spec", "body", "maxSize")
+				kind, _, _ := unstructured.NestedString(o.Object, "spec", "targetRef", "kind")
+				name, _, _ := unstructured.NestedString(o.Object, "spec", "targetRef", "name")
+				got[kind+" "+name] = bound
+			}
+		}
+	}
+	want := map[string]string{
+		"Ingress Prefix / of agents.example.com to http":                 "64m",
+		"Ingress Prefix / of grpc.example.com to grpc":                   "64m",
+		"Ingress Exact /admin/apps:import of agents.example.com to http": "0 buffering off",
+		"HTTPRoute release-stoa":                                         "64m",
+		"HTTPRoute release-stoa-import":                                  "0",
+		"GRPCRoute release-stoa":                                         "64m",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("the bounds are\n%q, want\n%q", got, want)
 	}
 }
 
@@ -345,6 +522,9 @@ func TestRefusedValues(t *testing.T) {
 		{`{existingSecret: stoa, env: {STOA_MASTER_KEY: abc}}`, "STOA_MASTER_KEY"},
 		{`{existingSecret: stoa, web: {resources: {limits: {memory: null}}}}`, "memory"},
 		{`{existingSecret: stoa, migration: {enabled: true}}`, "migration.existingSecret is needed"},
+		{`{existingSecret: stoa, publicGRPC: grpc.example.com}`, "publicGRPC"},
+		{`{existingSecret: stoa, backup: {enabled: true, claim: backups}}`, "backup.existingSecret is needed"},
+		{`{existingSecret: stoa, backup: {enabled: true, existingSecret: stoa-backup}}`, "backup.claim is needed"},
 		{`{existingSecret: stoa, ingress: {enabled: true}}`, "ingress.host is needed"},
 		{`{existingSecret: stoa, gateway: {enabled: true}}`, "gateway.parentRefs is needed"},
 		{`{existingSecret: stoa, worker: {autoscaling: {kind: both}}}`, "kind"},

@@ -158,7 +158,10 @@ func ListQueries(root string) ([]Query, error) {
 		}
 		for _, block := range promqlPattern.FindAllStringSubmatch(string(text), -1) {
 			for line := range strings.Lines(block[1]) {
-				all = append(all, Query{Where: filepath.Base(page), Expr: strings.TrimSpace(line)})
+				// The last line of a block in a list is the blanks before its end.
+				if line = strings.TrimSpace(line); line != "" {
+					all = append(all, Query{Where: filepath.Base(page), Expr: line})
+				}
 			}
 		}
 	}

@@ -89,7 +89,10 @@ func TestPackages(t *testing.T) {
 	t.Run("install", func(t *testing.T) { checkInstallation(t, deb) })
 }
 
-// checkBinary checks that a program is static and not larger than it was when docs/operations/size.md was written.
+// maxBinaryBytes is the size that docs/operations/size.md gives for the binary, and 2 % for what is added.
+const maxBinaryBytes = 77_000_000
+
+// checkBinary checks that a program is static and not larger than maxBinaryBytes.
 func checkBinary(t *testing.T, file string) {
 	t.Helper()
 	program, err := elf.Open(file)
@@ -100,8 +103,8 @@ func checkBinary(t *testing.T, file string) {
 	if libraries, err := program.ImportedLibraries(); err != nil || len(libraries) != 0 {
 		t.Errorf("the binary needs the libraries %v (%v)", libraries, err)
 	}
-	if info, err := os.Stat(file); err != nil || info.Size() > 115<<20 {
-		t.Errorf("the binary has %d bytes (%v)", info.Size(), err)
+	if info, err := os.Stat(file); err != nil || info.Size() > maxBinaryBytes {
+		t.Errorf("the binary has %d bytes, want at most %d (%v): see docs/operations/size.md", info.Size(), maxBinaryBytes, err)
 	}
 	if got := output(t, exec.CommandContext(t.Context(), file, "version")); !strings.Contains(got, "stoa v1.2.3 (commit abc,") {
 		t.Errorf("the version is %q", got)
@@ -175,8 +178,11 @@ chroot "$1/root" sh -ec '
   dpkg -i /tmp/stoa.deb
   test "$(stat -c %U:%G:%a /etc/stoa/stoa.env)" = root:stoa:640
   test "$(stat -c %a /etc/stoa)" = 750
-  # What systemd does: the folder, the variables, the user and its home.
-  install -d -o stoa -g stoa -m 0700 /var/lib/stoa
+  test "$(stat -c %U:%G:%a /var/lib/stoa)" = stoa:stoa:700
+  # Before the first start, as docs/operations/doctor.md recommends.
+  runuser -u stoa -- sh -c "cd /var/lib/stoa && set -a && . /etc/stoa/stoa.env && exec stoa doctor --config /etc/stoa/stoa.yaml" >/tmp/doctor || { cat /tmp/doctor; exit 1; }
+  grep "there is no file /var/lib/stoa/stoa.db yet" /tmp/doctor
+  # What systemd does: the variables, the user and its home.
   sed "s|^ExecStart=||p;d" /lib/systemd/system/stoa.service >/tmp/start
   set -a; . /etc/stoa/stoa.env; STOA_PORT=$port STOA_GRPC_PORT=0 HOME=/var/lib/stoa; set +a
   cd /var/lib/stoa

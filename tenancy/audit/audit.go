@@ -123,6 +123,9 @@ func (t *Trail) Adopt(ctx context.Context, tx *db.Tx, app db.ID, insert func() e
 // removed.
 func (t *Trail) Reseal(ctx context.Context) error { return t.chains.resealHeads(ctx) }
 
+// Hasher returns the hasher of values in the operator's chain, which has no data key.
+func (t *Trail) Hasher() (keyring.Hasher, error) { return t.keys.DeriveHasher("operator") }
+
 // Record adds an entry about something that changes no row, such as issuing a token.
 func (t *Trail) Record(ctx context.Context, e Entry) error {
 	err := t.db.RunTx(ctx, func(tx *db.Tx) error { return Insert(ctx, tx, e) })
@@ -137,7 +140,7 @@ type Filter struct {
 	// App is the name or the id of an app.
 	App   string
 	Actor string // compared exactly
-	// Action selects this action and those that begin with it and a dot.
+	// Action selects this action and those that begin with it and a dot; with a dot at its end the latter alone.
 	Action string
 	// Since is inclusive, Until exclusive.
 	Since time.Time
@@ -162,7 +165,8 @@ const entryColumns = `id, at, actor, issuer, action, app, app_id, client, reques
 // entryFilterSQL is the condition of an [Filter]; its parameters $1 to $5 are those of filterArgs. SUBSTR is used
 // instead of LIKE, so that an action from a caller cannot contain a pattern.
 const entryFilterSQL = `(CAST($1 AS TEXT) = '' OR app = $1 OR app_id = $1) AND (CAST($2 AS TEXT) = '' OR actor = $2)
-	AND (CAST($3 AS TEXT) = '' OR action = $3 OR SUBSTR(action, 1, LENGTH($3) + 1) = $3 || '.')
+	AND (CAST($3 AS TEXT) = '' OR action = $3 OR SUBSTR(action, 1, LENGTH($3) + 1) = $3 || '.'
+		OR SUBSTR($3, LENGTH($3)) = '.' AND SUBSTR(action, 1, LENGTH($3)) = $3)
 	AND at >= $4 AND at < $5`
 
 // filterArgs returns the parameters of entryFilterSQL. 1<<62 microseconds stand for no end.

@@ -59,8 +59,9 @@ func (b *Batch) Append(other *Batch) {
 func (b *Batch) IsEmpty() bool { return len(b.stmts) == 0 }
 
 // Query adds a statement and calls read for each row of its result. An error of read is returned by Do or Write but
-// does not undo the batch. In a [Handle.Write] the rows may be read a second time from the start, when a group is
-// repeated: there read must assign and never append.
+// does not undo the batch. Rows that read was given count only if Do or Write returns nil: the commit follows them and may
+// fail. In a [Handle.Write] the rows may be read a second time from the start, when a group is repeated: there read must
+// assign and never append.
 func (b *Batch) Query(read func(Row) error, sql string, args ...any) {
 	if !strings.HasPrefix(sql, "SELECT") {
 		b.writes = true

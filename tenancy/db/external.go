@@ -83,11 +83,20 @@ func openExternal(ctx context.Context, g ExternalDB, dialer Dialer) (engine, err
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = int32(g.MaxConns), 0, 0
 	limitIdle(cfg, g.MaxIdle)
 	cfg.AfterConnect = registerColumnCodecs
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dialer.Dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &serverConn{Conn: conn, left: maxServerAnswer}, nil // the time of each answer is bounded by withTimeout
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	return newPostgresEngine(pool, newTxBegin("stoa.role"), 2*externalStatementTimeout), nil
+	p := newPostgresEngine(pool, newTxBegin("stoa.role"), 2*externalStatementTimeout)
+	p.isExternal = true
+	return p, nil
 }
 
 // newExternalPoolConfig returns how connections to an external PostgreSQL database are made. Nothing of it comes from
@@ -197,6 +206,12 @@ func PublicMessage(err error) string {
 	if errors.As(err, &file) {
 		return file.Error()
 	}
+	switch {
+	case errors.Is(err, errDriverPanic):
+		return errDriverPanic.Error()
+	case errors.Is(err, errAnswerTooLarge):
+		return errAnswerTooLarge.Error()
+	}
 	switch word, known := publicMessages[sqlState(err)]; {
 	case known:
 		return word
@@ -216,4 +231,124 @@ func PublicMessage(err error) string {
 		return fmt.Sprintf("SQLite answered with error %d", lite.Code())
 	}
 	return ""
+}
+
+// Bounds for the answers of a server that an app brings.
+const (
+	// maxServerAnswer bounds one answer, in bytes: all rows of a statement, with what is read only to be dropped.
+	maxServerAnswer = maxExternalMessage
+	// serverAnswerTimeout bounds the time of one answer, however steadily it arrives.
+	serverAnswerTimeout = readTimeout
+	// serverCloseTimeout is the same for what a connection or a transaction ends with, which has no context.
+	serverCloseTimeout = 2 * time.Second
+)
+
+// errAnswerTooLarge reports that a server has sent more than maxServerAnswer for one statement.
+var errAnswerTooLarge = fmt.Errorf("the server has sent more than %d bytes for one statement", maxServerAnswer)
+
+// serverConn is the network connection to a server that an app brings. It bounds each answer in bytes and in time: a
+// driver bounds a single read only, so that a server that sends a byte now and then would never reach a timeout.
+type serverConn struct {
+	net.Conn
+
+	mu sync.Mutex // guards the fields below
+	// left is how many bytes of the answer may still come; deadline is when it must have come, zero without such a bound.
+	left     int64
+	deadline time.Time
+	// failed is why the connection was given up, which a driver replaces by an error of its own; nil if it was not.
+	failed error
+}
+
+// newServerConn returns conn with the bounds of the login.
+func newServerConn(conn net.Conn) *serverConn {
+	c := &serverConn{Conn: conn}
+	c.beginAnswer(2 * externalConnectTimeout)
+	return c
+}
+
+// beginBytes begins the bound of another answer whose time its caller bounds.
+func (c *serverConn) beginBytes() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left = maxServerAnswer
+}
+
+// beginAnswer begins the bounds of another answer.
+func (c *serverConn) beginAnswer(limit time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left, c.deadline = maxServerAnswer, time.Now().Add(limit)
+	// A driver that sets no deadline of its own is bounded, too.
+	_ = c.Conn.SetDeadline(c.deadline)
+}
+
+// Read implements [net.Conn].
+func (c *serverConn) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	left := c.left
+	c.mu.Unlock()
+	if left <= 0 {
+		return 0, c.fail(errAnswerTooLarge)
+	}
+	n, err := c.Conn.Read(p[:min(int64(len(p)), left)])
+	c.mu.Lock()
+	c.left -= int64(n)
+	c.mu.Unlock()
+	return n, err
+}
+
+// SetDeadline implements [net.Conn].
+func (c *serverConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetReadDeadline implements [net.Conn]. A later time than the answer's is not set.
+func (c *serverConn) SetReadDeadline(t time.Time) error {
+	return c.Conn.SetReadDeadline(c.limitDeadline(t))
+}
+
+// SetWriteDeadline implements [net.Conn]. A later time than the answer's is not set.
+func (c *serverConn) SetWriteDeadline(t time.Time) error {
+	return c.Conn.SetWriteDeadline(c.limitDeadline(t))
+}
+
+// limitDeadline returns the earlier one of t and the answer's deadline.
+func (c *serverConn) limitDeadline(t time.Time) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.deadline.IsZero() && (t.IsZero() || t.After(c.deadline)) {
+		return c.deadline
+	}
+	return t
+}
+
+// fail gives the connection up because of err, and returns err.
+func (c *serverConn) fail(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failed == nil {
+		c.failed = err
+	}
+	_ = c.Conn.Close()
+	return err
+}
+
+// explain returns why the connection was given up, if it was, instead of the error that the driver made of it.
+func (c *serverConn) explain(err error) error {
+	if c == nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil && c.failed != nil {
+		return c.failed
+	}
+	return err
+}
+
+// closeNow closes the connection, if there is one, without the driver.
+func (c *serverConn) closeNow() {
+	if c != nil {
+		_ = c.Conn.Close()
+	}
 }

@@ -50,7 +50,8 @@ func classifyCommitError(err error) error {
 	switch {
 	case err == nil, isRolledBack(err), pgconn.SafeToRetry(err):
 		return err
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), isConnectionLost(err):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), isConnectionLost(err),
+		errors.Is(err, errDriverPanic), errors.Is(err, errAnswerTooLarge):
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	return err

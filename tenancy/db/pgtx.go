@@ -27,8 +27,13 @@ func (p *postgresEngine) runTxWith(ctx context.Context, options pgx.TxOptions, r
 		exec := func(ctx context.Context, sql string, args []any) (int64, error) {
 			ctx, cancel := p.withTimeout(ctx)
 			defer cancel()
-			tag, err := tx.Exec(ctx, sql, args...)
-			return tag.RowsAffected(), err
+			n := int64(0)
+			err := p.call(tx.Conn(), func() error {
+				tag, err := tx.Exec(ctx, sql, args...)
+				n = tag.RowsAffected()
+				return err
+			})
+			return n, err
 		}
 		if _, failed = exec(ctx, p.begin.standalone, []any{role, string(tenant)}); failed != nil {
 			return failed
@@ -39,11 +44,13 @@ func (p *postgresEngine) runTxWith(ctx context.Context, options pgx.TxOptions, r
 			query: func(ctx context.Context, read func(Row) error, sql string, args []any) error {
 				ctx, cancel := p.withTimeout(ctx)
 				defer cancel()
-				rows, err := tx.Query(ctx, sql, args...)
-				if err != nil {
-					return err
-				}
-				return cmp.Or(readPostgresRows(rows, read))
+				return p.call(tx.Conn(), func() error {
+					rows, err := tx.Query(ctx, sql, args...)
+					if err != nil {
+						return err
+					}
+					return cmp.Or(readPostgresRows(rows, read))
+				})
 			},
 		})
 		return failed
@@ -85,7 +92,7 @@ type timedTx struct {
 func (t timedTx) Commit(ctx context.Context) error {
 	ctx, cancel := t.p.withTimeout(ctx)
 	defer cancel()
-	err := t.Tx.Commit(ctx)
+	err := t.p.call(t.Conn(), func() error { return t.Tx.Commit(ctx) })
 	*t.commitErr = err
 	return err
 }
@@ -93,5 +100,5 @@ func (t timedTx) Commit(ctx context.Context) error {
 func (t timedTx) Rollback(ctx context.Context) error {
 	ctx, cancel := t.p.withTimeout(ctx)
 	defer cancel()
-	return t.Tx.Rollback(ctx)
+	return t.p.call(t.Conn(), func() error { return t.Tx.Rollback(ctx) })
 }

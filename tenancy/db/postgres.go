@@ -3,6 +3,8 @@ package db
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -59,6 +61,8 @@ func (b txBegin) readOnly() txBegin {
 type postgresEngine struct {
 	pool  *pgxpool.Pool
 	begin txBegin
+	// isExternal is set for the server of an app, which may send anything, see call.
+	isExternal bool
 	// responseTimeout is how long an answer is waited for if the caller set no deadline.
 	responseTimeout time.Duration
 	// lockWaitSlots bounds the batches that wait for locked rows to a quarter of the connections.
@@ -167,15 +171,42 @@ func (p *postgresEngine) executeSteps(ctx context.Context, steps []pipelineStep,
 	}
 	ctx, cancel := p.withTimeout(ctx)
 	defer cancel()
-	res := conn.SendBatch(ctx, &b)
-	err = receiveResults(res, steps)
-	if cerr := res.Close(); err == nil {
-		err = cerr
-	}
+	err = p.call(conn.Conn(), func() error {
+		res := conn.SendBatch(ctx, &b)
+		err := receiveResults(res, steps)
+		if cerr := res.Close(); err == nil {
+			err = cerr
+		}
+		return err
+	})
 	for _, c := range calls {
 		if c.batch.writes {
 			return classifyCommitError(err)
 		}
+	}
+	return err
+}
+
+// call calls the driver for one answer on conn. That of an app's server is bounded in bytes, and if the driver panics on it
+// that is an error and the end of the connection, which the pool then does not use again.
+func (p *postgresEngine) call(conn *pgx.Conn, f func() error) error {
+	if !p.isExternal {
+		return f()
+	}
+	plain := conn.PgConn().Conn()
+	if encrypted, ok := plain.(*tls.Conn); ok {
+		plain = encrypted.NetConn()
+	}
+	server, ok := plain.(*serverConn)
+	if ok {
+		server.beginBytes()
+	}
+	err := recoverDriver(f)
+	if errors.Is(err, errDriverPanic) {
+		_ = plain.Close()
+	}
+	if ok {
+		err = server.explain(err)
 	}
 	return err
 }

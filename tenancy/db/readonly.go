@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
@@ -71,7 +73,14 @@ func (d *ReadOnlyDB) openPostgres(g ExternalDB, dialer Dialer) error {
 	}
 	cfg.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec
-	d.pool = stdlib.OpenDB(*cfg.ConnConfig)
+	d.pool = sql.OpenDB(&guardedConnector{
+		dial: dialer.Dial, driver: stdlib.GetDefaultDriver(),
+		newConnector: func(_ context.Context, dial dialFunc) (driver.Connector, error) {
+			c := cfg.ConnConfig.Copy()
+			c.DialFunc = pgconn.DialFunc(dial)
+			return stdlib.GetConnector(*c), nil
+		},
+	})
 	return nil
 }
 

@@ -71,7 +71,7 @@ func (c *checker) run(ctx context.Context, passphrase string) error {
 			return newFileError(r.line, "is a row before the first table")
 		}
 		if total++; total > c.maxRows {
-			return agentsvc.NewError(agentsvc.CodeTooLarge, "the file has more than %d rows", c.maxRows)
+			return agentsvc.NewError(agentsvc.CodeTooLarge, "the file has more than %d rows; the operator may permit more (--max-import-rows)", c.maxRows)
 		}
 		var err error
 		if values, err = r.row(current, values); err != nil {

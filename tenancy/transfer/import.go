@@ -96,7 +96,7 @@ func (s *Service) spool(in io.Reader) (*os.File, error) {
 	if err = os.Remove(file.Name()); err == nil {
 		var n int64
 		if n, err = io.Copy(file, io.LimitReader(in, s.options.MaxBytes+1)); err == nil && n > s.options.MaxBytes {
-			err = agentsvc.NewError(agentsvc.CodeTooLarge, "the file is larger than %d bytes", s.options.MaxBytes)
+			err = agentsvc.NewError(agentsvc.CodeTooLarge, "the file is larger than %d bytes; the operator may permit more (--max-import)", s.options.MaxBytes)
 		}
 	}
 	if err == nil {

@@ -38,9 +38,9 @@ type Options struct {
 
 // The defaults of [Options], and how long an export or an import may take.
 const (
-	DefaultMaxBytes = 8 << 30
-	DefaultMaxRows  = 5_000_000
-	maxDuration     = 6 * time.Hour
+	DefaultMaxBytes int64 = 8 << 30
+	DefaultMaxRows  int64 = 5_000_000
+	maxDuration           = 6 * time.Hour
 )
 
 // Service exports and imports apps. It is safe for concurrent use.

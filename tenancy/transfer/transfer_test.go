@@ -295,6 +295,23 @@ func (c *cell) verifyTrail(t *testing.T) {
 	v.Close()
 }
 
+// TestVectorIndexTables: the tables of approximate indexes, which have columns that no file can have, keep no app from being exported.
+func TestVectorIndexTables(t *testing.T) {
+	t.Parallel()
+	d := dbtest.NewVectorPostgres(t)
+	dbtest.InstallVector(t, d)
+	dbtest.ExecSQL(t, d.URL(), `SELECT stoa_create_vector_index('0123456789abcdef0123456789abcdef', 3)`)
+	tables := newCell(t, d, 1, Options{}).readTables(t)
+	if !slices.ContainsFunc(tables.all, func(table table) bool { return strings.HasPrefix(table.name, derivedPrefix) }) {
+		t.Error("the catalogue has no table of an approximate index")
+	}
+	for _, table := range tables.exported {
+		if strings.HasPrefix(table.name, derivedPrefix) || table.name == "vector_index" {
+			t.Errorf("%s is exported", table.name)
+		}
+	}
+}
+
 // TestTables fails for each table with the id of an app that is not decided upon: exported, or left out with a reason.
 func TestTables(t *testing.T) {
 	t.Parallel()
@@ -327,8 +344,8 @@ func TestTables(t *testing.T) {
 // decidedTables are the tables whose rows were looked at and belong to an app that moves.
 const decidedTables = `app app_mark app_plan app_revision app_role app_secret api_key approval audit budget budget_balance budget_event
 	call_cancel chunk chunk_vector credential credit document document_body document_live document_reader document_store event
-	index_pass invoice invoice_basis invoice_party ledger ledger_entry ledger_posting memory receiver removed_chunk run schedule sent
-	session_summary session_turn stored_sample task tool_pin usage usage_billed`
+	hidden_revision index_pass invoice invoice_basis invoice_party ledger ledger_entry ledger_posting memory receiver removed_chunk run schedule sent
+	session_summary session_turn stored_sample task tool_pin trigger_start usage usage_billed`
 
 // TestExportRefused tries to export what cannot be exported.
 func TestExportRefused(t *testing.T) {

@@ -190,16 +190,29 @@ export function cancelTask(task: string): Promise<Task> {
   return post<Task>(`/tasks/${encodeURIComponent(task)}/cancel`);
 }
 
+export function cancelCall(task: string, call: string): Promise<unknown> {
+  return post(`/api/tasks/${encodeURIComponent(task)}/toolCalls/${encodeURIComponent(call)}/cancel`);
+}
+
 // mostHistory is how many messages of a task are read with it: its timeline has them all.
 export const mostHistory = 100;
 
 export const taskDetail = (task: string) => `/tasks/${encodeURIComponent(task)}?history_length=${mostHistory}`;
 
-export function taskPath(filter: { status?: string; agent?: string; cursor?: string; size: number }): string {
-  const query = new URLSearchParams({ page_size: String(filter.size) });
-  if (filter.status) query.set("status", filter.status);
-  if (filter.agent) query.set("agent", filter.agent);
-  if (filter.cursor) query.set("page_token", filter.cursor);
+// TaskSearch is what selects tasks; cursor is the page.
+export interface TaskSearch {
+  status?: string;
+  agent?: string;
+  since?: string;
+  until?: string;
+  text?: string;
+  cursor?: string;
+}
+
+export function taskPath({ cursor, size, ...filter }: TaskSearch & { size: number }): string {
+  const query = new URLSearchParams({ page_size: String(size) });
+  for (const [name, value] of Object.entries(filter)) if (value) query.set(name, value);
+  if (cursor) query.set("page_token", cursor);
   return `/tasks?${query}`;
 }
 

@@ -1,24 +1,19 @@
-import { Alert, Button, Code, Group, Skeleton, Stack, Table, Tabs, Text, Textarea, TextInput, Title } from "@mantine/core";
+import { Alert, Button, Code, Group, Skeleton, Stack, Table, Tabs, Text, TextInput, Title } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
 import { change, get, getText, type Schema } from "./api";
 import { AppStatus } from "./apps";
+import { Settings } from "./appsettings";
 import { Edit, Secrets, useConfigText, type Source } from "./config";
+import { Once, TryIt } from "./credentials";
+import { grants, splitGrant } from "./grants";
+import { limitsText } from "./limits";
 import { hiddenHead, Rows } from "./lists";
-import { Confirm, Problem, Snippet, Time } from "./parts";
-import { appTabs } from "./search";
+import { Confirm, Empty, Problem, Time } from "./parts";
+import { appTabs, type Group as By } from "./search";
 import { session } from "./session";
 import { Budgets, RangePicker, UsageView } from "./usage";
-
-const grantsText: Record<string, string> = {
-  stdio: "start MCP servers as programs of this host, confined",
-  private_network: "call addresses of private networks, also by http",
-  sqlite: "open SQLite files of this host",
-  operator_models: "use the models of the operator, at the operator's cost",
-  filesystem: "read and write in these folders",
-  command: "run commands in these folders, confined",
-};
 
 // AppPage is an app as its operator sees it.
 export function AppPage() {
@@ -61,8 +56,9 @@ export function AppPage() {
         <Tabs.Panel value="usage" pt="md">
           <Stack>
             <RangePicker days={days} by={by} onChange={(next) => go({ days, by, ...next })} />
-            <UsageView path={`${path}/usage`} days={days} by={by} />
+            <UsageOf path={path} days={days} by={by} />
             <BudgetsOf path={path} />
+            <CreditsOf path={path} app={app.data.name} />
           </Stack>
         </Tabs.Panel>
         <Tabs.Panel value="settings" pt="md">
@@ -89,6 +85,8 @@ function Facts({ app, path }: { app: Schema["App"]; path: string }) {
   const resume = useMutation({ mutationFn: () => change("POST", `${path}:resume`, options()), onSettled: renew });
   return (
     <Stack>
+      {app.status === "active" && <TryIt path={path} />}
+      {app.status === "suspended" && <Suspension app={app} />}
       <dl className="facts">
         <dt>Name</dt>
         <dd>{app.name}</dd>
@@ -101,18 +99,17 @@ function Facts({ app, path }: { app: Schema["App"]; path: string }) {
         <dt>Labels</dt>
         <dd>{Object.entries(app.labels).map(([k, v]) => `${k}=${v}`).join(", ") || "none"}</dd>
         <dt>Limits</dt>
-        <dd>
-          <Code>{JSON.stringify(app.limits)}</Code>
-        </dd>
+        <dd>{limitsText(app.limits)}</dd>
         <dt>May also</dt>
         <dd>
           {app.grants.length === 0
             ? "nothing: it has no grants"
             : app.grants.map((g, i) => {
-                const [grant, folders] = typeof g === "string" ? [g, []] : (Object.entries(g)[0] ?? ["", []]);
+                const [name, folders] = splitGrant(g);
                 return (
                   <div key={i}>
-                    <Code>{grant}</Code> {grantsText[grant]} {folders?.join(", ")}
+                    <Code>{name}</Code> {grants.find((known) => known.name === name)?.allows}
+                    {folders.length > 0 && `: ${folders.join(", ")}`}
                   </div>
                 );
               })}
@@ -156,6 +153,25 @@ function Facts({ app, path }: { app: Schema["App"]; path: string }) {
   );
 }
 
+// Suspension says when and why an app was suspended, as its audit trail has it.
+function Suspension({ app }: { app: Schema["App"] }) {
+  const who = session.use();
+  const query = new URLSearchParams({ app: app.name, action: "app.suspend", page_size: "1" });
+  const entries = useQuery({ queryKey: ["audit", who, "suspended", app.name, app.etag], queryFn: ({ signal }) => get<Schema["AuditPage"]>(`/admin/audit?${query}`, signal) });
+  const last = entries.data?.entries[0];
+  const reason = last?.detail?.["reason"];
+  return (
+    <Alert color="orange" variant="light" title="The app is suspended" role="status">
+      <Text size="sm">Its calls are answered 403, and its runs wait.</Text>
+      {last && (
+        <Text size="sm">
+          By {last.actor} {last.at && <Time at={last.at} />}: {typeof reason === "string" ? reason : "no reason was given"}
+        </Text>
+      )}
+    </Alert>
+  );
+}
+
 function Configuration({ name, path, compared, onCompare }: { name: string; path: string; compared: number | "saved" | undefined; onCompare: (revision?: number | "saved") => void }) {
   const source = useMemo<Source>(
     () => ({
@@ -174,20 +190,6 @@ function Configuration({ name, path, compared, onCompare }: { name: string; path
       <Edit source={source} read={read.data} reload={async () => (await read.refetch()).data} compared={compared} onCompare={onCompare} />
       <Secrets path={`${path}/secrets`} />
     </Stack>
-  );
-}
-
-// Once shows a credential that no later answer has.
-function Once({ what, value, onClose }: { what: string; value: string; onClose: () => void }) {
-  return (
-    <Alert color="yellow" variant="light" title={`This ${what} is shown this once`} role="status">
-      <Stack gap="xs" align="flex-start">
-        <Snippet text={value} />
-        <Button size="xs" variant="default" onClick={onClose}>
-          I have kept it
-        </Button>
-      </Stack>
-    </Alert>
   );
 }
 
@@ -210,24 +212,24 @@ function Access({ path }: { path: string }) {
   const newToken = useMutation({
     mutationFn: () =>
       change<Schema["Token"]>("POST", `${path}/tokens`, { json: { sub: token.sub, ...(token.roles && { roles: listOf(token.roles) }), ...(token.ttl && { ttl: token.ttl }) } }),
-    onSuccess: (made) => setShown({ what: "token", value: made.access_token ?? "" }),
+    onSuccess: (made) => setShown({ what: "token", value: made.access_token }),
   });
   const revoke = useMutation({
     mutationFn: (sub: string) => change("POST", `${path}/tokens:revoke`, { json: sub ? { sub } : {} }),
     onSuccess: (_, sub) => setRevoked(sub ? `The tokens of ${sub} are refused from now on.` : "Every token of the app is refused from now on."),
   });
   const newKey = useMutation({
-    mutationFn: () => change<Schema["Key"]>("POST", `${path}/keys`, { json: { name: key.name, ...(key.roles && { roles: listOf(key.roles) }) } }),
+    mutationFn: () => change<Schema["NewKey"]>("POST", `${path}/keys`, { json: { name: key.name, ...(key.roles && { roles: listOf(key.roles) }) } }),
     onSuccess: (made) => {
-      setShown({ what: "key", value: made.key ?? "" });
+      setShown({ what: "key", value: made.key });
       setKey({ name: "", roles: "" });
       renew();
     },
   });
   const rotate = useMutation({
-    mutationFn: (id: string) => change<Schema["Key"]>("POST", `${path}/keys/${encodeURIComponent(id)}:rotate`, { json: { overlap: "24h" } }),
+    mutationFn: (id: string) => change<Schema["NewKey"]>("POST", `${path}/keys/${encodeURIComponent(id)}:rotate`, { json: { overlap: "24h" } }),
     onSuccess: (made) => {
-      setShown({ what: "key", value: made.key ?? "" });
+      setShown({ what: "key", value: made.key });
       renew();
     },
   });
@@ -326,6 +328,46 @@ function Access({ path }: { path: string }) {
   );
 }
 
+// UsageOf shows an app's usage, with the names of its keys.
+function UsageOf({ path, days, by }: { path: string; days: number; by: By }) {
+  const who = session.use();
+  const keys = useQuery({ queryKey: ["keys", who, path], queryFn: ({ signal }) => get<Schema["KeyList"]>(`${path}/keys`, signal), enabled: by === "key" });
+  return <UsageView path={`${path}/usage`} days={days} by={by} keyNames={Object.fromEntries(keys.data?.keys.map((k) => [k.id, k.name]) ?? [])} />;
+}
+
+// CreditsOf shows what has been granted to the app, and how much of it is left.
+function CreditsOf({ path, app }: { path: string; app: string }) {
+  const who = session.use();
+  const credits = useQuery({ queryKey: ["credits", who, path], queryFn: ({ signal }) => get<Schema["CreditList"]>(`${path}/credits`, signal) });
+  return (
+    <>
+      <Title order={3} size="h4">
+        Credits
+      </Title>
+      <Problem error={credits.error} retry={() => void credits.refetch()} />
+      {credits.data?.credits.length === 0 && (
+        <Empty title="There are no credits" command={`stoa billing credit grant ${app} 10.00 --note trial`}>
+          A credit pays for usage before anything is due.
+        </Empty>
+      )}
+      {!!credits.data?.credits.length && (
+        <Rows label="Credits" head={["Granted", "Amount", "Left", "Status", "Expires", "Note"]}>
+          {credits.data.credits.map((c) => (
+            <Table.Tr key={c.id}>
+              <Table.Td>{c.created_at && <Time at={c.created_at} />}</Table.Td>
+              <Table.Td>{`${c.amount_decimal} ${c.currency}`}</Table.Td>
+              <Table.Td>{c.remaining_decimal}</Table.Td>
+              <Table.Td>{c.status}</Table.Td>
+              <Table.Td>{c.expires_at ? <Time at={c.expires_at} /> : "never"}</Table.Td>
+              <Table.Td>{c.note}</Table.Td>
+            </Table.Tr>
+          ))}
+        </Rows>
+      )}
+    </>
+  );
+}
+
 function BudgetsOf({ path }: { path: string }) {
   const who = session.use();
   const budgets = useQuery({ queryKey: ["budgets", who, path], queryFn: ({ signal }) => get<Schema["BudgetList"]>(`${path}/budgets`, signal) });
@@ -336,90 +378,6 @@ function BudgetsOf({ path }: { path: string }) {
       </Title>
       <Problem error={budgets.error} />
       {budgets.data && <Budgets budgets={budgets.data.budgets} />}
-    </Stack>
-  );
-}
-
-function Settings({ app, path }: { app: Schema["App"]; path: string }) {
-  const renew = useRenew();
-  const navigate = useNavigate();
-  const [draft, setDraft] = useState({
-    display_name: app.display_name,
-    plan: app.plan,
-    labels: JSON.stringify(app.labels, null, 2),
-    grants: JSON.stringify(app.grants, null, 2),
-    limits: JSON.stringify(app.limits, null, 2),
-  });
-  const [typed, setTyped] = useState("");
-  const [note, setNote] = useState("");
-  const save = useMutation({
-    mutationFn: () => {
-      const parse = (name: "labels" | "grants" | "limits"): unknown => {
-        try {
-          return JSON.parse(draft[name]) as unknown;
-        } catch {
-          throw new Error(`${name} is not valid JSON`);
-        }
-      };
-      const labels = parse("labels") as Record<string, string | null>;
-      // In a patch a label is removed by null.
-      for (const name of Object.keys(app.labels)) labels[name] ??= null;
-      return change<Schema["App"]>("PATCH", path, {
-        json: { display_name: draft.display_name, plan: draft.plan || null, labels, grants: parse("grants"), limits: parse("limits") },
-        ...(app.etag && { ifMatch: app.etag }),
-      });
-    },
-    onMutate: () => setNote(""),
-    onSuccess: () => setNote("Saved."),
-    onSettled: renew,
-  });
-  const remove = useMutation({
-    mutationFn: () => change("DELETE", path, app.etag ? { ifMatch: app.etag } : {}),
-    onSuccess: () => {
-      renew();
-      return navigate({ to: "/apps" });
-    },
-  });
-  if (app.name === "default") return <Text>The default app is that of the server's file, which alone changes it.</Text>;
-  const json = (name: "labels" | "grants" | "limits", label: string, description: string) => (
-    <Textarea label={label} description={description} classNames={{ input: "mono" }} rows={Math.min(10, draft[name].split("\n").length + 1)} value={draft[name]} onChange={(e) => setDraft({ ...draft, [name]: e.currentTarget.value })} />
-  );
-  return (
-    <Stack>
-      <form
-        onSubmit={(e) => {
-          e.preventDefault();
-          save.mutate();
-        }}
-      >
-        <Stack gap="sm">
-          <Group gap="xs">
-            <TextInput label="Display name" value={draft.display_name} onChange={(e) => setDraft({ ...draft, display_name: e.currentTarget.value })} />
-            <TextInput label="Plan" placeholder="none" value={draft.plan} onChange={(e) => setDraft({ ...draft, plan: e.currentTarget.value })} />
-          </Group>
-          {json("limits", "Limits", "weight, max_concurrent_tasks, queue_depth, rate: [{per, agent, type, window, limit}]; 0 = that of the plan, or the default")}
-          {json("grants", "Grants", Object.entries(grantsText).map(([g, t]) => `${g}: ${t}`).join("; "))}
-          {json("labels", "Labels", "Texts by name")}
-          <Group>
-            <Button type="submit" loading={save.isPending}>
-              Save the settings
-            </Button>
-            {note && <Text role="status">{note}</Text>}
-          </Group>
-          <Problem error={save.error} />
-        </Stack>
-      </form>
-      <Title order={3} size="h4">
-        Delete the app
-      </Title>
-      <Text size="sm">Its tasks, documents, secrets, keys and revisions are deleted for good. Its invoices and its audit trail stay.</Text>
-      <Group gap="xs" align="flex-end">
-        <TextInput label={`Type ${app.name} to delete it`} autoComplete="off" value={typed} onChange={(e) => setTyped(e.currentTarget.value)} />
-        <Button color="red" disabled={typed !== app.name} loading={remove.isPending} onClick={() => remove.mutate()}>
-          Delete the app
-        </Button>
-      </Group>
-      <Problem error={remove.error} />
     </Stack>
   );
 }

@@ -1,9 +1,9 @@
-import { Badge, Button, Group, NativeSelect, Skeleton, Stack, Table, Text, TextInput, Title } from "@mantine/core";
+import { Badge, Button, Group, NativeSelect, PasswordInput, Skeleton, Stack, Table, Text, TextInput, Title } from "@mantine/core";
 import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { lazy, Suspense, useMemo, useState } from "react";
 import { ApiError, change, get, type Schema } from "./api";
-import { Checked, Problems, useChecked } from "./config";
+import { Checked, Problems, useChecked, useSchema } from "./config";
 import { Pages, Rows } from "./lists";
 import { Empty, Problem, Time } from "./parts";
 import { session } from "./session";
@@ -103,21 +103,32 @@ agents:
     llm: demo
 `;
 
+// secretNames returns the names of the variables in a text that have no default, comments on lines of their own left out.
+function secretNames(text: string): string[] {
+  const written = text.replace(/^\s*#.*$/gm, "");
+  return [...new Set(Array.from(written.matchAll(/(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)\}/g), (m) => m[1]!))];
+}
+
 // NewApp creates an app from YAML, which is checked by a dry run while it is typed.
 export function NewApp() {
   const navigate = useNavigate();
   const cache = useQueryClient();
   const [name, setName] = useState("");
   const [text, setText] = useState(first);
+  const schema = useSchema();
+  const [secrets, setSecrets] = useState<Record<string, string>>({});
+  const names = useMemo(() => secretNames(text), [text]);
+  // What was typed for a name that the text has no longer is not sent.
+  const entered = useMemo(() => Object.fromEntries(names.filter((n) => secrets[n]).map((n) => [n, secrets[n]!])), [names, secrets]);
   const checkAs = useMemo(
     () => async (config: string, signal: AbortSignal) =>
       // Until there is a name the configuration alone is checked.
-      (await change<Schema["App"]>("POST", "/admin/apps?dry_run=true", { json: { name: name || "unnamed", config }, signal })).warnings ?? [],
-    [name],
+      (await change<Schema["AppCheck"]>("POST", "/admin/apps?dry_run=true", { json: { name: name || "unnamed", config, secrets: entered }, signal })).warnings ?? [],
+    [name, entered],
   );
   const checked = useChecked(checkAs, text);
   const create = useMutation({
-    mutationFn: () => change<Schema["App"]>("POST", "/admin/apps", { json: { name, config: text } }),
+    mutationFn: () => change<Schema["App"]>("POST", "/admin/apps", { json: { name, config: text, secrets: entered } }),
     onSuccess: (app) => {
       void cache.invalidateQueries({ queryKey: ["apps"] });
       return navigate({ to: "/apps/$app", params: { app: app.name } });
@@ -146,10 +157,25 @@ export function NewApp() {
           </Button>
           <Checked checked={checked} />
         </Group>
+        {names.length > 0 && (
+          <Stack gap="xs" mt="md" component="section" aria-labelledby="secrets">
+            <Title order={3} size="h4" id="secrets">
+              Secrets
+            </Title>
+            <Text size="sm" c="dimmed">
+              The configuration names them. They are stored encrypted with the app, and no answer has their values.
+            </Text>
+            <Group gap="xs">
+              {names.map((n) => (
+                <PasswordInput key={n} label={n} autoComplete="new-password" className="wide" value={secrets[n] ?? ""} onChange={(e) => setSecrets({ ...secrets, [n]: e.currentTarget.value })} />
+              ))}
+            </Group>
+          </Stack>
+        )}
       </form>
       {!(create.error instanceof ApiError && create.error.problems.length > 0) && <Problem error={create.error ?? checked.failure} />}
       <Suspense fallback={<Skeleton height={300} />}>
-        <Editor label="Configuration as YAML" value={text} onChange={setText} problems={problems} />
+        <Editor label="Configuration as YAML" value={text} onChange={setText} schema={schema.data} problems={problems} />
       </Suspense>
       <Problems all={problems} />
     </Stack>

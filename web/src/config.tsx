@@ -78,8 +78,9 @@ export function Config() {
   if (app.isPending || (isDefault && health.isPending)) return <Skeleton height={400} />;
   if (isDefault && !health.data?.studio_mode) {
     return (
-      <Empty title="This app is configured by its server's file" command="stoa serve --config stoa.yaml --studio">
-        The file is changed on its machine, or here when the server runs in studio mode:
+      <Empty title="This app is configured by its server's file" command="stoa serve --config FILE --studio">
+        The file is changed on its machine, or here when the server runs in studio mode, with the same FILE as now. After make run that is: make run
+        ARGS=--studio. Without authentication everyone who reaches the server may then change the file.
       </Empty>
     );
   }
@@ -117,7 +118,7 @@ export function Edit({ source, read, reload, compared, onCompare: compareWith }:
   const set = (next: Draft) => drafts.set({ ...drafts.get(), [source.id]: next });
   const [note, setNote] = useState("");
   const dirty = draft.text !== draft.base.text;
-  const schema = useQuery({ queryKey: ["schema", who], queryFn: ({ signal }) => get<JSONSchema>("/api/schema", signal), staleTime: Infinity, enabled: !who?.operator });
+  const schema = useSchema();
   const secrets = useSecrets("/secrets", source === ofApp);
   const checked = useChecked(source.check, draft.text);
   const problems = useMemo(
@@ -158,6 +159,13 @@ export function Edit({ source, read, reload, compared, onCompare: compareWith }:
       return renew(`Revision ${revision} is in force again, as revision ${saved.revision}.`);
     },
   });
+  const isOlder = typeof compared === "number" && !revisions.data?.revisions.some((r) => r.current && r.revision === compared);
+  // What restoring the revision would do is asked before it is offered: documents may go with it.
+  const restorable = useQuery({
+    queryKey: ["restorable", who, source.id, compared, draft.base.etag],
+    queryFn: ({ signal }) => change<{ warnings?: ConfigProblem[] }>("POST", `${source.revisions}/${compared}:restore?dry_run=true`, { signal }),
+    enabled: isOlder,
+  });
   const stale = saving.error instanceof ApiError && saving.error.status === 412;
   // takeOver keeps what was typed, and shows it as a change of what is saved now.
   const takeOver = useMutation({
@@ -183,9 +191,14 @@ export function Edit({ source, read, reload, compared, onCompare: compareWith }:
             value={compared === undefined ? "" : String(compared)}
             onChange={(e) => compareWith(e.currentTarget.value === "" ? undefined : e.currentTarget.value === "saved" ? "saved" : Number(e.currentTarget.value))}
           />
-          {typeof compared === "number" && !revisions.data?.revisions.some((r) => r.current && r.revision === compared) && (
-            <Confirm label={`Restore revision ${compared}`} loading={restoring.isPending} onConfirm={() => restoring.mutate(compared)}>
+          {isOlder && (
+            <Confirm label={`Restore revision ${compared}`} loading={restoring.isPending || restorable.isLoading} onConfirm={() => restoring.mutate(compared)}>
               It takes effect with the next turn{dirty ? ", and what you have typed here is lost" : ""}.
+              {restorable.data?.warnings?.map((w) => (
+                <Text key={w.path} span display="block" c="red">
+                  {w.path}: {w.message}
+                </Text>
+              ))}
             </Confirm>
           )}
         </Group>
@@ -217,7 +230,13 @@ export function Edit({ source, read, reload, compared, onCompare: compareWith }:
           </Stack>
         </Paper>
       ) : (
-        !(saving.error instanceof ApiError && saving.error.problems.length > 0) && <Problem error={saving.error} />
+        saving.error instanceof ApiError && saving.error.problems.length > 0 ? (
+          <Text role="alert" fw={600} c="red">
+            It is not saved: correct the errors that are listed below the text first.
+          </Text>
+        ) : (
+          <Problem error={saving.error} />
+        )
       )}
       <Problem error={restoring.error ?? takeOver.error ?? other.error ?? checked.failure} />
       {restoring.error instanceof ApiError && <Problems all={restoring.error.problems.map((problem) => ({ severity: "error", problem }))} />}
@@ -238,6 +257,13 @@ export function Edit({ source, read, reload, compared, onCompare: compareWith }:
       <Problems all={problems} />
     </Stack>
   );
+}
+
+// useSchema reads what the editor completes and explains. The operator's credential belongs to no app and has a path of its own.
+export function useSchema() {
+  const who = session.use();
+  const path = who?.operator ? "/admin/schema" : "/api/schema";
+  return useQuery({ queryKey: ["schema", who], queryFn: ({ signal }) => get<JSONSchema>(path, signal), staleTime: Infinity });
 }
 
 const none: string[] = [];

@@ -102,8 +102,9 @@ function explain(schema: JSONSchema) {
 }
 
 function diagnose(state: EditorState, problems: NonNullable<EditorProps["problems"]>): Diagnostic[] {
-  return problems.map(({ severity, problem: p }) => {
-    const line = state.doc.line(Math.min(Math.max(p.line || 1, 1), state.doc.lines));
+  // What has no position is in the list below the text alone: a mark at the first line would be a wrong place.
+  return problems.filter(({ problem }) => problem.line > 0).map(({ severity, problem: p }) => {
+    const line = state.doc.line(Math.min(p.line, state.doc.lines));
     const from = Math.min(line.from + Math.max((p.column || 1) - 1, 0), line.to);
     return { from, to: line.to, severity, message: p.suggestion ? `${p.message}. ${p.suggestion}` : p.message };
   });

@@ -1,10 +1,11 @@
 import { ActionIcon, Badge, Button, Text, useComputedColorScheme, useMantineColorScheme } from "@mantine/core";
 import { useQueryClient } from "@tanstack/react-query";
-import { Link, Outlet } from "@tanstack/react-router";
-import { lazy, Suspense, useEffect, useState } from "react";
+import { Link, Outlet, useLocation, useNavigate } from "@tanstack/react-router";
+import { lazy, Suspense, useEffect, useRef, useState } from "react";
+import { useCaller, type Caller } from "./caller";
 import { dropAll } from "./conversations";
 import { useInbox } from "./inbox";
-import { screensOf } from "./screens";
+import { homeOf, screensOf } from "./screens";
 import { refused, session, signOut } from "./session";
 import { SignIn } from "./signin";
 
@@ -43,6 +44,15 @@ function Layout() {
       document.title = "Stoa";
     };
   }, [count]);
+  const caller = useCaller();
+  // The console begins with the playground, which not every credential may use.
+  const navigate = useNavigate();
+  const { pathname } = useLocation();
+  const home = caller.data && homeOf(caller.data);
+  useEffect(() => {
+    if (pathname === "/playground" && home && home !== pathname) void navigate({ to: home, replace: true });
+  }, [pathname, home, navigate]);
+  const content = useRef<HTMLElement>(null);
   const [going, setGoing] = useState(false);
   useEffect(() => {
     const listen = (e: KeyboardEvent) => {
@@ -61,10 +71,22 @@ function Layout() {
           <Palette onClose={() => setGoing(false)} />
         </Suspense>
       )}
+      <a
+        className="skip"
+        href="#content"
+        onClick={(e) => {
+          // The address keeps what it says of the screen.
+          e.preventDefault();
+          content.current?.focus();
+          content.current?.scrollIntoView();
+        }}
+      >
+        Skip to content
+      </a>
       <header>
         <strong className="brand">Stoa</strong>
         <nav aria-label="Console">
-          {screensOf(who).map((screen) => (
+          {(who?.operator || !caller.isPending) && screensOf(who, caller.data).map((screen) => (
             <Link key={screen.to} to={screen.to}>
               {screen.name}
               {screen.to === "/inbox" && count > 0 && (
@@ -77,7 +99,7 @@ function Layout() {
         </nav>
         <div className="who">
           <Text size="sm" c="dimmed" className="app">
-            {who?.operator ? "operator" : who?.app || (who?.token ? "" : "default app")}
+            {who?.operator ? "operator" : caller.data ? <Who caller={caller.data} /> : who?.app}
           </Text>
           <Button size="compact-sm" variant="default" className="palette-button" aria-label="Go to, Ctrl K" onClick={() => setGoing(true)}>
             Ctrl K
@@ -88,10 +110,20 @@ function Layout() {
           </Button>
         </div>
       </header>
-      <main>
+      <main id="content" tabIndex={-1} ref={content}>
         <Outlet />
       </main>
     </div>
+  );
+}
+
+// Who shows the app and the user of the credential. Two issuers may have the same user.
+function Who({ caller }: { caller: Caller }) {
+  return (
+    <span title={caller.issuer && `The user ${caller.user} of ${caller.issuer}`}>
+      {caller.app}
+      {caller.anonymous ? ", without a credential" : ` · ${caller.user}`}
+    </span>
   );
 }
 

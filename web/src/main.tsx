@@ -8,11 +8,12 @@ import { createRoot } from "react-dom/client";
 import { Agent, Agents } from "./agents";
 import { ApiError } from "./api";
 import { resumeConversations } from "./conversations";
+import { receiveSession } from "./handover";
 import { Inbox } from "./inbox";
 import { Root } from "./layout";
 import { Empty, Problem } from "./parts";
 import { Playground } from "./playground";
-import { appSearch, texts, usageSearch } from "./search";
+import { appSearch, overviewSearch, texts, usageSearch } from "./search";
 import { session } from "./session";
 import { Tasks } from "./tasks";
 
@@ -45,16 +46,13 @@ const routes = [
     getParentRoute: () => root,
     path: "/tasks",
     component: Tasks,
-    validateSearch: (s: Record<string, unknown>): { status?: string; agent?: string; cursor?: string } => {
-      const [status, agent, cursor] = [text(s["status"]), text(s["agent"]), text(s["cursor"])];
-      return { ...(status && { status }), ...(agent && { agent }), ...(cursor && { cursor }) };
-    },
+    validateSearch: texts("status", "agent", "since", "until", "text", "cursor"),
   }),
   createRoute({
     getParentRoute: () => root,
     path: "/tasks/$task",
     component: lazyRouteComponent(() => import("./task"), "Task"),
-    validateSearch: texts("find"),
+    validateSearch: texts("find", "view"),
   }),
   createRoute({ getParentRoute: () => root, path: "/agents", component: Agents, validateSearch: texts("view") }),
   at("/agents/$agent", Agent),
@@ -75,15 +73,25 @@ const routes = [
       return { ...(state && { state }), ...(prefix && { prefix }), ...(cursor && { cursor }) };
     },
   }),
-  createRoute({ getParentRoute: () => root, path: "/triggers", component: lazyRouteComponent(() => import("./triggers"), "Triggers") }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/triggers",
+    component: lazyRouteComponent(() => import("./triggers"), "Triggers"),
+    validateSearch: texts("starts"),
+  }),
   createRoute({
     getParentRoute: () => root,
     path: "/usage",
     component: lazyRouteComponent(() => import("./usage"), "Usage"),
     validateSearch: usageSearch,
   }),
-  createRoute({ getParentRoute: () => root, path: "/overview", component: lazyRouteComponent(() => import("./overview"), "Overview") }),
-  createRoute({ getParentRoute: () => root, path: "/system", component: lazyRouteComponent(() => import("./overview"), "System") }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/overview",
+    component: lazyRouteComponent(() => import("./overview"), "Overview"),
+    validateSearch: overviewSearch,
+  }),
+  createRoute({ getParentRoute: () => root, path: "/system", component: lazyRouteComponent(() => import("./system"), "System") }),
   createRoute({ getParentRoute: () => root, path: "/apps", component: lazyRouteComponent(() => import("./apps"), "Apps"), validateSearch: texts("status", "cursor") }),
   createRoute({ getParentRoute: () => root, path: "/apps/new", component: lazyRouteComponent(() => import("./apps"), "NewApp") }),
   createRoute({ getParentRoute: () => root, path: "/apps/$app", component: lazyRouteComponent(() => import("./app"), "AppPage"), validateSearch: appSearch }),
@@ -93,7 +101,8 @@ const routes = [
     component: lazyRouteComponent(() => import("./queue"), "Queue"),
     validateSearch: texts("app", "agent", "error", "cursor"),
   }),
-  createRoute({ getParentRoute: () => root, path: "/money", component: lazyRouteComponent(() => import("./money"), "Money"), validateSearch: texts("cursor") }),
+  createRoute({ getParentRoute: () => root, path: "/money", component: lazyRouteComponent(() => import("./money"), "Money"), validateSearch: texts("status", "month", "cursor") }),
+  createRoute({ getParentRoute: () => root, path: "/money/$app/$invoice", component: lazyRouteComponent(() => import("./invoice"), "InvoicePage") }),
   createRoute({
     getParentRoute: () => root,
     path: "/audit",
@@ -101,6 +110,8 @@ const routes = [
     validateSearch: texts("app", "actor", "action", "since", "until", "cursor"),
   }),
 ] as const;
+
+receiveSession();
 
 const router = createRouter({ routeTree: root.addChildren(routes), basepath: "/console", defaultPreload: false });
 

@@ -13,8 +13,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Official A2A over JSON-RPC, versions 1.0 and 0.3 */
-        post: operations["post"];
+        /**
+         * Official A2A over JSON-RPC, versions 1.0 and 0.3
+         * @description Needs the scope agents:call or agents:read or tasks:cancel or tasks:read.
+         */
+        post: operations["callA2A"];
         delete?: never;
         options?: never;
         head?: never;
@@ -32,7 +35,7 @@ export interface paths {
          * The card of the agent that stands for the app
          * @description Also answers at /.well-known/agent.json.
          */
-        get: operations["get_well_known_agent_card_json"];
+        get: operations["getAppCard"];
         put?: never;
         post?: never;
         delete?: never;
@@ -49,7 +52,7 @@ export interface paths {
             cookie?: never;
         };
         /** The public keys that the cards of agents are signed with */
-        get: operations["get_well_known_card_keys_json"];
+        get: operations["getCardKeys"];
         put?: never;
         post?: never;
         delete?: never;
@@ -66,7 +69,7 @@ export interface paths {
             cookie?: never;
         };
         /** The public keys of the built-in issuer of tokens */
-        get: operations["get_well_known_jwks_json"];
+        get: operations["getJWKS"];
         put?: never;
         post?: never;
         delete?: never;
@@ -86,9 +89,9 @@ export interface paths {
         put?: never;
         /**
          * Official A2A over JSON-RPC, versions 1.0 and 0.3
-         * @description Also answers at /a2a/{agent}/.
+         * @description Needs the scope agents:call or agents:read or tasks:cancel or tasks:read. Also answers at /a2a/{agent}/.
          */
-        post: operations["post_a2a_agent"];
+        post: operations["callA2AAgent"];
         delete?: never;
         options?: never;
         head?: never;
@@ -106,7 +109,7 @@ export interface paths {
          * An agent's card as official A2A has it
          * @description Also answers at /a2a/{agent}/.well-known/agent.json.
          */
-        get: operations["get_a2a_agent_well_known_agent_card_json"];
+        get: operations["getA2ACard"];
         put?: never;
         post?: never;
         delete?: never;
@@ -124,9 +127,9 @@ export interface paths {
         };
         /**
          * The card for callers with a credential (A2A 1.0)
-         * @description Also answers at /a2a/{agent}/{tenant}/extendedAgentCard and /a2a/{agent}/{tenant}/{of}/extendedAgentCard.
+         * @description Needs the scope agents:call or agents:read. Also answers at /a2a/{agent}/{tenant}/extendedAgentCard and /a2a/{agent}/{tenant}/{of}/extendedAgentCard.
          */
-        get: operations["get_a2a_agent_extendedAgentCard"];
+        get: operations["getExtendedA2ACard"];
         put?: never;
         post?: never;
         delete?: never;
@@ -146,9 +149,9 @@ export interface paths {
         put?: never;
         /**
          * Sends a message (A2A 1.0)
-         * @description Also answers at /a2a/{agent}/{tenant}/message:send and /a2a/{agent}/{tenant}/{of}/message:send.
+         * @description Needs the scope agents:call. Also answers at /a2a/{agent}/{tenant}/message:send and /a2a/{agent}/{tenant}/{of}/message:send.
          */
-        post: operations["post_a2a_agent_message_send"];
+        post: operations["sendA2AMessage"];
         delete?: never;
         options?: never;
         head?: never;
@@ -166,9 +169,9 @@ export interface paths {
         put?: never;
         /**
          * Sends a message and streams its task (A2A 1.0)
-         * @description Also answers at /a2a/{agent}/{tenant}/message:stream and /a2a/{agent}/{tenant}/{of}/message:stream.
+         * @description Needs the scope agents:call. Also answers at /a2a/{agent}/{tenant}/message:stream and /a2a/{agent}/{tenant}/{of}/message:stream.
          */
-        post: operations["post_a2a_agent_message_stream"];
+        post: operations["streamA2AMessage"];
         delete?: never;
         options?: never;
         head?: never;
@@ -184,9 +187,9 @@ export interface paths {
         };
         /**
          * The tasks of an agent (A2A 1.0)
-         * @description Also answers at /a2a/{agent}/{tenant}/tasks and /a2a/{agent}/{tenant}/{of}/tasks.
+         * @description Needs the scope agents:call or tasks:read. Also answers at /a2a/{agent}/{tenant}/tasks and /a2a/{agent}/{tenant}/{of}/tasks.
          */
-        get: operations["get_a2a_agent_tasks"];
+        get: operations["listA2ATasks"];
         put?: never;
         post?: never;
         delete?: never;
@@ -204,9 +207,9 @@ export interface paths {
         };
         /**
          * A task (A2A 1.0)
-         * @description Also answers at /a2a/{agent}/{tenant}/tasks/{task} and /a2a/{agent}/{tenant}/{of}/tasks/{task}.
+         * @description Needs the scope agents:call or tasks:read. Also answers at /a2a/{agent}/{tenant}/tasks/{task} and /a2a/{agent}/{tenant}/{of}/tasks/{task}.
          */
-        get: operations["get_a2a_agent_tasks_task"];
+        get: operations["getA2ATask"];
         put?: never;
         post?: never;
         delete?: never;
@@ -224,15 +227,15 @@ export interface paths {
         };
         /**
          * The addresses for the events of a task, if the operator has turned push notifications on (A2A 1.0)
-         * @description Also answers at /a2a/{agent}/{tenant}/tasks/{task}/pushNotificationConfigs and /a2a/{agent}/{tenant}/{of}/tasks/{task}/pushNotificationConfigs.
+         * @description Needs the scope agents:call. Also answers at /a2a/{agent}/{tenant}/tasks/{task}/pushNotificationConfigs and /a2a/{agent}/{tenant}/{of}/tasks/{task}/pushNotificationConfigs.
          */
-        get: operations["get_a2a_agent_tasks_task_pushNotificationConfigs"];
+        get: operations["listA2APushes"];
         put?: never;
         /**
          * Registers an address for the events of a task, if the operator has turned push notifications on (A2A 1.0)
-         * @description Also answers at /a2a/{agent}/{tenant}/tasks/{task}/pushNotificationConfigs and /a2a/{agent}/{tenant}/{of}/tasks/{task}/pushNotificationConfigs.
+         * @description Needs the scope agents:call. Also answers at /a2a/{agent}/{tenant}/tasks/{task}/pushNotificationConfigs and /a2a/{agent}/{tenant}/{of}/tasks/{task}/pushNotificationConfigs.
          */
-        post: operations["post_a2a_agent_tasks_task_pushNotificationConfigs"];
+        post: operations["createA2APush"];
         delete?: never;
         options?: never;
         head?: never;
@@ -248,16 +251,16 @@ export interface paths {
         };
         /**
          * An address for the events of a task, if the operator has turned push notifications on (A2A 1.0)
-         * @description Also answers at /a2a/{agent}/{tenant}/tasks/{task}/pushNotificationConfigs/{config} and /a2a/{agent}/{tenant}/{of}/tasks/{task}/pushNotificationConfigs/{config}.
+         * @description Needs the scope agents:call. Also answers at /a2a/{agent}/{tenant}/tasks/{task}/pushNotificationConfigs/{config} and /a2a/{agent}/{tenant}/{of}/tasks/{task}/pushNotificationConfigs/{config}.
          */
-        get: operations["get_a2a_agent_tasks_task_pushNotificationConfigs_config"];
+        get: operations["getA2APush"];
         put?: never;
         post?: never;
         /**
          * Removes an address for the events of a task, if the operator has turned push notifications on (A2A 1.0)
-         * @description Also answers at /a2a/{agent}/{tenant}/tasks/{task}/pushNotificationConfigs/{config} and /a2a/{agent}/{tenant}/{of}/tasks/{task}/pushNotificationConfigs/{config}.
+         * @description Needs the scope agents:call. Also answers at /a2a/{agent}/{tenant}/tasks/{task}/pushNotificationConfigs/{config} and /a2a/{agent}/{tenant}/{of}/tasks/{task}/pushNotificationConfigs/{config}.
          */
-        delete: operations["delete_a2a_agent_tasks_task_pushNotificationConfigs_config"];
+        delete: operations["deleteA2APush"];
         options?: never;
         head?: never;
         patch?: never;
@@ -274,9 +277,9 @@ export interface paths {
         put?: never;
         /**
          * Ends a task (A2A 1.0)
-         * @description Also answers at /a2a/{agent}/{tenant}/tasks/{task}:cancel and /a2a/{agent}/{tenant}/{of}/tasks/{task}:cancel.
+         * @description Needs the scope agents:call or tasks:cancel. Also answers at /a2a/{agent}/{tenant}/tasks/{task}:cancel and /a2a/{agent}/{tenant}/{of}/tasks/{task}:cancel.
          */
-        post: operations["post_a2a_agent_tasks_task_cancel"];
+        post: operations["cancelA2ATask"];
         delete?: never;
         options?: never;
         head?: never;
@@ -292,15 +295,15 @@ export interface paths {
         };
         /**
          * Follows a task (A2A 1.0)
-         * @description Also answers at /a2a/{agent}/{tenant}/tasks/{task}:subscribe and /a2a/{agent}/{tenant}/{of}/tasks/{task}:subscribe.
+         * @description Needs the scope agents:call or tasks:read. Also answers at /a2a/{agent}/{tenant}/tasks/{task}:subscribe and /a2a/{agent}/{tenant}/{of}/tasks/{task}:subscribe.
          */
-        get: operations["get_a2a_agent_tasks_task_subscribe"];
+        get: operations["subscribeA2ATask"];
         put?: never;
         /**
          * Follows a task (A2A 1.0)
-         * @description Also answers at /a2a/{agent}/{tenant}/tasks/{task}:subscribe and /a2a/{agent}/{tenant}/{of}/tasks/{task}:subscribe.
+         * @description Needs the scope agents:call or tasks:read. Also answers at /a2a/{agent}/{tenant}/tasks/{task}:subscribe and /a2a/{agent}/{tenant}/{of}/tasks/{task}:subscribe.
          */
-        post: operations["post_a2a_agent_tasks_task_subscribe"];
+        post: operations["resubscribeA2ATask"];
         delete?: never;
         options?: never;
         head?: never;
@@ -314,8 +317,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The card for callers with a credential (A2A 0.3) */
-        get: operations["get_a2a_agent_v0_3_v1_card"];
+        /**
+         * The card for callers with a credential (A2A 0.3)
+         * @description Needs the scope agents:call or agents:read.
+         */
+        get: operations["getExtendedA2ACard03"];
         put?: never;
         post?: never;
         delete?: never;
@@ -333,8 +339,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Sends a message (A2A 0.3) */
-        post: operations["post_a2a_agent_v0_3_v1_message_send"];
+        /**
+         * Sends a message (A2A 0.3)
+         * @description Needs the scope agents:call.
+         */
+        post: operations["sendA2AMessage03"];
         delete?: never;
         options?: never;
         head?: never;
@@ -350,8 +359,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Sends a message and streams its task (A2A 0.3) */
-        post: operations["post_a2a_agent_v0_3_v1_message_stream"];
+        /**
+         * Sends a message and streams its task (A2A 0.3)
+         * @description Needs the scope agents:call.
+         */
+        post: operations["streamA2AMessage03"];
         delete?: never;
         options?: never;
         head?: never;
@@ -365,8 +377,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The tasks of an agent (A2A 0.3) */
-        get: operations["get_a2a_agent_v0_3_v1_tasks"];
+        /**
+         * The tasks of an agent (A2A 0.3)
+         * @description Needs the scope agents:call or tasks:read.
+         */
+        get: operations["listA2ATasks03"];
         put?: never;
         post?: never;
         delete?: never;
@@ -382,8 +397,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A task (A2A 0.3) */
-        get: operations["get_a2a_agent_v0_3_v1_tasks_task"];
+        /**
+         * A task (A2A 0.3)
+         * @description Needs the scope agents:call or tasks:read.
+         */
+        get: operations["getA2ATask03"];
         put?: never;
         post?: never;
         delete?: never;
@@ -399,11 +417,17 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The addresses for the events of a task, if the operator has turned push notifications on (A2A 0.3) */
-        get: operations["get_a2a_agent_v0_3_v1_tasks_task_pushNotificationConfigs"];
+        /**
+         * The addresses for the events of a task, if the operator has turned push notifications on (A2A 0.3)
+         * @description Needs the scope agents:call.
+         */
+        get: operations["listA2APushes03"];
         put?: never;
-        /** Registers an address for the events of a task, if the operator has turned push notifications on (A2A 0.3) */
-        post: operations["post_a2a_agent_v0_3_v1_tasks_task_pushNotificationConfigs"];
+        /**
+         * Registers an address for the events of a task, if the operator has turned push notifications on (A2A 0.3)
+         * @description Needs the scope agents:call.
+         */
+        post: operations["createA2APush03"];
         delete?: never;
         options?: never;
         head?: never;
@@ -417,12 +441,18 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** An address for the events of a task, if the operator has turned push notifications on (A2A 0.3) */
-        get: operations["get_a2a_agent_v0_3_v1_tasks_task_pushNotificationConfigs_config"];
+        /**
+         * An address for the events of a task, if the operator has turned push notifications on (A2A 0.3)
+         * @description Needs the scope agents:call.
+         */
+        get: operations["getA2APush03"];
         put?: never;
         post?: never;
-        /** Removes an address for the events of a task, if the operator has turned push notifications on (A2A 0.3) */
-        delete: operations["delete_a2a_agent_v0_3_v1_tasks_task_pushNotificationConfigs_config"];
+        /**
+         * Removes an address for the events of a task, if the operator has turned push notifications on (A2A 0.3)
+         * @description Needs the scope agents:call.
+         */
+        delete: operations["deleteA2APush03"];
         options?: never;
         head?: never;
         patch?: never;
@@ -437,8 +467,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Ends a task (A2A 0.3) */
-        post: operations["post_a2a_agent_v0_3_v1_tasks_task_cancel"];
+        /**
+         * Ends a task (A2A 0.3)
+         * @description Needs the scope agents:call or tasks:cancel.
+         */
+        post: operations["cancelA2ATask03"];
         delete?: never;
         options?: never;
         head?: never;
@@ -452,11 +485,17 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Follows a task (A2A 0.3) */
-        get: operations["get_a2a_agent_v0_3_v1_tasks_task_subscribe"];
+        /**
+         * Follows a task (A2A 0.3)
+         * @description Needs the scope agents:call or tasks:read.
+         */
+        get: operations["subscribeA2ATask03"];
         put?: never;
-        /** Follows a task (A2A 0.3) */
-        post: operations["post_a2a_agent_v0_3_v1_tasks_task_subscribe"];
+        /**
+         * Follows a task (A2A 0.3)
+         * @description Needs the scope agents:call or tasks:read.
+         */
+        post: operations["resubscribeA2ATask03"];
         delete?: never;
         options?: never;
         head?: never;
@@ -471,10 +510,10 @@ export interface paths {
             cookie?: never;
         };
         /** The apps, without their configurations */
-        get: operations["get_admin_apps"];
+        get: operations["listApps"];
         put?: never;
         /** Creates an app; with dry_run checks only */
-        post: operations["post_admin_apps"];
+        post: operations["createApp"];
         delete?: never;
         options?: never;
         head?: never;
@@ -489,16 +528,16 @@ export interface paths {
             cookie?: never;
         };
         /** An app, or for a client that accepts YAML the text of its configuration */
-        get: operations["get_admin_apps_app"];
+        get: operations["getApp"];
         /** Replaces an app: missing fields are cleared, except secrets */
-        put: operations["put_admin_apps_app"];
+        put: operations["putApp"];
         post?: never;
         /** Deletes an app with everything that belongs to it; with moved only its rows, since it continues in another installation */
-        delete: operations["delete_admin_apps_app"];
+        delete: operations["deleteApp"];
         options?: never;
         head?: never;
         /** Changes an app by a JSON merge patch: missing fields stay, null clears one */
-        patch: operations["patch_admin_apps_app"];
+        patch: operations["patchApp"];
         trace?: never;
     };
     "/admin/apps/{app}/authz/explain": {
@@ -509,7 +548,7 @@ export interface paths {
             cookie?: never;
         };
         /** Whether a subject may do something, and why */
-        get: operations["get_admin_apps_app_authz_explain"];
+        get: operations["explainAuthorization"];
         put?: never;
         post?: never;
         delete?: never;
@@ -526,10 +565,10 @@ export interface paths {
             cookie?: never;
         };
         /** The budgets of an app */
-        get: operations["get_admin_apps_app_budgets"];
+        get: operations["listAppBudgets"];
         put?: never;
         /** Adds a budget of an app */
-        post: operations["post_admin_apps_app_budgets"];
+        post: operations["createAppBudget"];
         delete?: never;
         options?: never;
         head?: never;
@@ -544,12 +583,12 @@ export interface paths {
             cookie?: never;
         };
         /** A budget of an app, with its balance */
-        get: operations["get_admin_apps_app_budgets_budget"];
+        get: operations["getAppBudget"];
         /** Changes a budget of an app */
-        put: operations["put_admin_apps_app_budgets_budget"];
+        put: operations["putAppBudget"];
         post?: never;
         /** Deletes a budget of an app */
-        delete: operations["delete_admin_apps_app_budgets_budget"];
+        delete: operations["deleteAppBudget"];
         options?: never;
         head?: never;
         patch?: never;
@@ -563,9 +602,9 @@ export interface paths {
             cookie?: never;
         };
         /** The buyer on an app's invoices */
-        get: operations["get_admin_apps_app_buyer"];
+        get: operations["getBuyer"];
         /** Sets the buyer on an app's invoices */
-        put: operations["put_admin_apps_app_buyer"];
+        put: operations["putBuyer"];
         post?: never;
         delete?: never;
         options?: never;
@@ -581,10 +620,10 @@ export interface paths {
             cookie?: never;
         };
         /** The credits of an app */
-        get: operations["get_admin_apps_app_credits"];
+        get: operations["listCredits"];
         put?: never;
         /** Gives an app credit */
-        post: operations["post_admin_apps_app_credits"];
+        post: operations["createCredit"];
         delete?: never;
         options?: never;
         head?: never;
@@ -599,11 +638,11 @@ export interface paths {
             cookie?: never;
         };
         /** A credit of an app */
-        get: operations["get_admin_apps_app_credits_credit"];
+        get: operations["getCredit"];
         put?: never;
         post?: never;
         /** Revokes the rest of a credit */
-        delete: operations["delete_admin_apps_app_credits_credit"];
+        delete: operations["revokeCredit"];
         options?: never;
         head?: never;
         patch?: never;
@@ -617,7 +656,7 @@ export interface paths {
             cookie?: never;
         };
         /** A suspended app with all its rows as a file, a row a line; its secrets stay encrypted, by a key that the passphrase gives */
-        get: operations["get_admin_apps_app_export"];
+        get: operations["exportApp"];
         put?: never;
         post?: never;
         delete?: never;
@@ -634,7 +673,7 @@ export interface paths {
             cookie?: never;
         };
         /** An app's invoices */
-        get: operations["get_admin_apps_app_invoices"];
+        get: operations["listAppInvoices"];
         put?: never;
         post?: never;
         delete?: never;
@@ -651,7 +690,7 @@ export interface paths {
             cookie?: never;
         };
         /** An invoice; with .csv, .html or .txt behind its id in that form */
-        get: operations["get_admin_apps_app_invoices_invoice"];
+        get: operations["getAppInvoice"];
         put?: never;
         post?: never;
         delete?: never;
@@ -670,7 +709,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Closes a draft */
-        post: operations["post_admin_apps_app_invoices_invoice_finalize"];
+        post: operations["finalizeInvoice"];
         delete?: never;
         options?: never;
         head?: never;
@@ -687,7 +726,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Invoices a reversed month again */
-        post: operations["post_admin_apps_app_invoices_invoice_reissue"];
+        post: operations["reissueInvoice"];
         delete?: never;
         options?: never;
         head?: never;
@@ -704,7 +743,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Reverses an invoice */
-        post: operations["post_admin_apps_app_invoices_invoice_reverse"];
+        post: operations["reverseInvoice"];
         delete?: never;
         options?: never;
         head?: never;
@@ -719,10 +758,10 @@ export interface paths {
             cookie?: never;
         };
         /** An app's API keys */
-        get: operations["get_admin_apps_app_keys"];
+        get: operations["listKeys"];
         put?: never;
         /** Makes an API key, which is shown once */
-        post: operations["post_admin_apps_app_keys"];
+        post: operations["createKey"];
         delete?: never;
         options?: never;
         head?: never;
@@ -737,11 +776,11 @@ export interface paths {
             cookie?: never;
         };
         /** An API key, without its text */
-        get: operations["get_admin_apps_app_keys_key"];
+        get: operations["getKey"];
         put?: never;
         post?: never;
         /** Deletes an API key */
-        delete: operations["delete_admin_apps_app_keys_key"];
+        delete: operations["deleteKey"];
         options?: never;
         head?: never;
         patch?: never;
@@ -757,7 +796,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Gives an API key another secret */
-        post: operations["post_admin_apps_app_keys_key_rotate"];
+        post: operations["rotateKey"];
         delete?: never;
         options?: never;
         head?: never;
@@ -772,7 +811,7 @@ export interface paths {
             cookie?: never;
         };
         /** An app's ledger, the newest entries first */
-        get: operations["get_admin_apps_app_ledger"];
+        get: operations["getLedger"];
         put?: never;
         post?: never;
         delete?: never;
@@ -789,7 +828,7 @@ export interface paths {
             cookie?: never;
         };
         /** The revisions of an app's configuration */
-        get: operations["get_admin_apps_app_revisions"];
+        get: operations["listAppRevisions"];
         put?: never;
         post?: never;
         delete?: never;
@@ -806,7 +845,7 @@ export interface paths {
             cookie?: never;
         };
         /** A revision of an app's configuration, with its secrets masked */
-        get: operations["get_admin_apps_app_revisions_revision"];
+        get: operations["getAppRevision"];
         put?: never;
         post?: never;
         delete?: never;
@@ -825,7 +864,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Makes an earlier revision the current one; with dry_run checks only */
-        post: operations["post_admin_apps_app_revisions_revision_restore"];
+        post: operations["restoreAppRevision"];
         delete?: never;
         options?: never;
         head?: never;
@@ -840,10 +879,10 @@ export interface paths {
             cookie?: never;
         };
         /** The roles of an app */
-        get: operations["get_admin_apps_app_roles"];
+        get: operations["listRoles"];
         put?: never;
         /** Adds a role */
-        post: operations["post_admin_apps_app_roles"];
+        post: operations["createRole"];
         delete?: never;
         options?: never;
         head?: never;
@@ -858,12 +897,12 @@ export interface paths {
             cookie?: never;
         };
         /** A role of an app */
-        get: operations["get_admin_apps_app_roles_role"];
+        get: operations["getRole"];
         /** Changes a role */
-        put: operations["put_admin_apps_app_roles_role"];
+        put: operations["putRole"];
         post?: never;
         /** Deletes a role */
-        delete: operations["delete_admin_apps_app_roles_role"];
+        delete: operations["deleteRole"];
         options?: never;
         head?: never;
         patch?: never;
@@ -877,7 +916,7 @@ export interface paths {
             cookie?: never;
         };
         /** The names of an app's secrets */
-        get: operations["get_admin_apps_app_secrets"];
+        get: operations["listAppSecrets"];
         put?: never;
         post?: never;
         delete?: never;
@@ -895,10 +934,10 @@ export interface paths {
         };
         get?: never;
         /** Sets a secret */
-        put: operations["put_admin_apps_app_secrets_name"];
+        put: operations["putAppSecret"];
         post?: never;
         /** Deletes a secret */
-        delete: operations["delete_admin_apps_app_secrets_name"];
+        delete: operations["deleteAppSecret"];
         options?: never;
         head?: never;
         patch?: never;
@@ -914,7 +953,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Mints a token of the built-in issuer */
-        post: operations["post_admin_apps_app_tokens"];
+        post: operations["createToken"];
         delete?: never;
         options?: never;
         head?: never;
@@ -931,7 +970,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Refuses the tokens minted until now, of one subject or of all */
-        post: operations["post_admin_apps_app_tokens_revoke"];
+        post: operations["revokeTokens"];
         delete?: never;
         options?: never;
         head?: never;
@@ -946,7 +985,7 @@ export interface paths {
             cookie?: never;
         };
         /** The tools of an app's MCP servers as they were first seen */
-        get: operations["get_admin_apps_app_tools"];
+        get: operations["listAppTools"];
         put?: never;
         post?: never;
         delete?: never;
@@ -965,7 +1004,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Accepts a tool's changed definition */
-        post: operations["post_admin_apps_app_tools_server_tool_accept"];
+        post: operations["acceptAppTool"];
         delete?: never;
         options?: never;
         head?: never;
@@ -980,7 +1019,7 @@ export interface paths {
             cookie?: never;
         };
         /** What an app has used */
-        get: operations["get_admin_apps_app_usage"];
+        get: operations["getAppUsage"];
         put?: never;
         post?: never;
         delete?: never;
@@ -999,7 +1038,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Has a suspended app answer again */
-        post: operations["post_admin_apps_app_resume"];
+        post: operations["resumeApp"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1016,7 +1055,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Refuses an app's calls and stops its runs */
-        post: operations["post_admin_apps_app_suspend"];
+        post: operations["suspendApp"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1033,7 +1072,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Makes the app in a file one of this installation, suspended and with its id; as a whole or not at all */
-        post: operations["post_admin_apps_import"];
+        post: operations["importApp"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1048,7 +1087,7 @@ export interface paths {
             cookie?: never;
         };
         /** The entries of the audit trail */
-        get: operations["get_admin_audit"];
+        get: operations["listAuditEntries"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1065,7 +1104,7 @@ export interface paths {
             cookie?: never;
         };
         /** The same, an entry a line */
-        get: operations["get_admin_audit_export"];
+        get: operations["exportAuditEntries"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1082,10 +1121,10 @@ export interface paths {
             cookie?: never;
         };
         /** The budgets */
-        get: operations["get_admin_budgets"];
+        get: operations["listPlatformBudgets"];
         put?: never;
         /** Adds a budget */
-        post: operations["post_admin_budgets"];
+        post: operations["createPlatformBudget"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1100,12 +1139,12 @@ export interface paths {
             cookie?: never;
         };
         /** A budget of all apps together, with its balance */
-        get: operations["get_admin_budgets_budget"];
+        get: operations["getPlatformBudget"];
         /** Changes a budget of the platform */
-        put: operations["put_admin_budgets_budget"];
+        put: operations["putPlatformBudget"];
         post?: never;
         /** Deletes a budget of the platform */
-        delete: operations["delete_admin_budgets_budget"];
+        delete: operations["deletePlatformBudget"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1119,7 +1158,7 @@ export interface paths {
             cookie?: never;
         };
         /** How far usage is exported to other services */
-        get: operations["get_admin_exports"];
+        get: operations["listExports"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1136,7 +1175,7 @@ export interface paths {
             cookie?: never;
         };
         /** The invoices of all apps */
-        get: operations["get_admin_invoices"];
+        get: operations["listAllInvoices"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1153,10 +1192,10 @@ export interface paths {
             cookie?: never;
         };
         /** The plans */
-        get: operations["get_admin_plans"];
+        get: operations["listPlans"];
         put?: never;
         /** Adds a plan */
-        post: operations["post_admin_plans"];
+        post: operations["createPlan"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1171,9 +1210,9 @@ export interface paths {
             cookie?: never;
         };
         /** A plan */
-        get: operations["get_admin_plans_plan"];
+        get: operations["getPlan"];
         /** Changes a plan */
-        put: operations["put_admin_plans_plan"];
+        put: operations["putPlan"];
         post?: never;
         delete?: never;
         options?: never;
@@ -1189,10 +1228,10 @@ export interface paths {
             cookie?: never;
         };
         /** The prices */
-        get: operations["get_admin_prices"];
+        get: operations["listPrices"];
         put?: never;
         /** Adds a price */
-        post: operations["post_admin_prices"];
+        post: operations["createPrice"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1207,11 +1246,28 @@ export interface paths {
             cookie?: never;
         };
         /** A book of prices */
-        get: operations["get_admin_prices_version"];
+        get: operations["getPrice"];
         put?: never;
         post?: never;
         /** Withdraws prices that are not in force yet */
-        delete: operations["delete_admin_prices_version"];
+        delete: operations["deletePrice"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/processes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The processes of the installation, which of them does what work for all, and the version of the schema */
+        get: operations["listProcesses"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1225,7 +1281,7 @@ export interface paths {
             cookie?: never;
         };
         /** How many runs wait, run and have ended */
-        get: operations["get_admin_queue"];
+        get: operations["getQueue"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1242,7 +1298,7 @@ export interface paths {
             cookie?: never;
         };
         /** Runs that were given up */
-        get: operations["get_admin_queue_dead"];
+        get: operations["listDeadRuns"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1261,7 +1317,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Has a run that was given up tried again */
-        post: operations["post_admin_queue_dead_id_requeue"];
+        post: operations["requeueDeadRun"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1278,7 +1334,24 @@ export interface paths {
         get?: never;
         put?: never;
         /** Has runs that were given up tried again */
-        post: operations["post_admin_queue_dead_requeue"];
+        post: operations["requeueDeadRuns"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/schema": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The JSON Schema (draft-07) of configurations, for the operator */
+        get: operations["getConfigSchemaAsOperator"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1293,9 +1366,26 @@ export interface paths {
             cookie?: never;
         };
         /** The seller on all invoices */
-        get: operations["get_admin_seller"];
+        get: operations["getSeller"];
         /** Sets the seller on all invoices */
-        put: operations["put_admin_seller"];
+        put: operations["putSeller"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/traffic": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Calls, errors and latencies of the last minutes in all processes, by app; those with the most trouble first */
+        get: operations["getTraffic"];
+        put?: never;
         post?: never;
         delete?: never;
         options?: never;
@@ -1311,7 +1401,7 @@ export interface paths {
             cookie?: never;
         };
         /** What all apps have used, by app */
-        get: operations["get_admin_usage"];
+        get: operations["listUsage"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1328,7 +1418,7 @@ export interface paths {
             cookie?: never;
         };
         /** The cards of the agents that the caller may know of */
-        get: operations["get_agents"];
+        get: operations["listAgents"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1345,10 +1435,13 @@ export interface paths {
             cookie?: never;
         };
         /** An agent's card */
-        get: operations["get_agents_agent"];
+        get: operations["getAgent"];
         put?: never;
-        /** A JSON-RPC call: message:send, message:stream, tasks/get, tasks/list, tasks/cancel, tasks/subscribe */
-        post: operations["post_agents_agent"];
+        /**
+         * A JSON-RPC call: message:send, message:stream, tasks/get, tasks/list, tasks/cancel, tasks/subscribe
+         * @description Needs the scope agents:call or tasks:cancel or tasks:read.
+         */
+        post: operations["callAgent"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1363,7 +1456,7 @@ export interface paths {
             cookie?: never;
         };
         /** An agent's card */
-        get: operations["get_agents_agent_well_known_agent_card_json"];
+        get: operations["getAgentCard"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1380,10 +1473,10 @@ export interface paths {
             cookie?: never;
         };
         /** The file of the server's configuration, in studio mode; only for the default app */
-        get: operations["get_api_config"];
+        get: operations["getStudioConfig"];
         put?: never;
         /** Replaces the file of the server's configuration and applies it, or checks it, in studio mode; only for the default app */
-        post: operations["post_api_config"];
+        post: operations["saveStudioConfig"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1398,7 +1491,7 @@ export interface paths {
             cookie?: never;
         };
         /** This document */
-        get: operations["get_api_openapi_json"];
+        get: operations["getOpenAPI"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1414,8 +1507,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The JSON Schema (draft-07) of configurations */
-        get: operations["get_api_schema"];
+        /**
+         * The JSON Schema (draft-07) of configurations
+         * @description Needs the scope config:read.
+         */
+        get: operations["getConfigSchema"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1433,8 +1529,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Ends one running tool call; its task continues */
-        post: operations["post_api_tasks_task_toolCalls_call_cancel"];
+        /**
+         * Ends one running tool call; its task continues
+         * @description Needs the scope agents:call or tasks:cancel.
+         */
+        post: operations["cancelToolCall"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1448,8 +1547,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The budgets of the app and how they stand */
-        get: operations["get_billing_budgets"];
+        /**
+         * The budgets of the app and how they stand
+         * @description Needs the scope usage:read.
+         */
+        get: operations["listBudgets"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1465,8 +1567,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A budget of the app, with its balance */
-        get: operations["get_billing_budgets_budget"];
+        /**
+         * A budget of the app, with its balance
+         * @description Needs the scope usage:read.
+         */
+        get: operations["getBudget"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1482,8 +1587,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The app's invoices */
-        get: operations["get_billing_invoices"];
+        /**
+         * The app's invoices
+         * @description Needs the scope usage:read.
+         */
+        get: operations["listInvoices"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1499,8 +1607,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** An invoice; with .csv, .html or .txt behind its id in that form */
-        get: operations["get_billing_invoices_invoice"];
+        /**
+         * An invoice; with .csv, .html or .txt behind its id in that form
+         * @description Needs the scope usage:read.
+         */
+        get: operations["getInvoice"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1516,8 +1627,28 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What the app has used */
-        get: operations["get_billing_usage"];
+        /**
+         * What the app has used
+         * @description Needs the scope usage:read.
+         */
+        get: operations["getUsage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/caller": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Who calls, and what the credential allows */
+        get: operations["getCaller"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1533,10 +1664,16 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The app's configuration as it was sent, with its secrets masked */
-        get: operations["get_config"];
-        /** Saves the app's configuration; with dry_run checks only */
-        put: operations["put_config"];
+        /**
+         * The app's configuration as it was sent, with its secrets masked
+         * @description Needs the scope config:read.
+         */
+        get: operations["getConfig"];
+        /**
+         * Saves the app's configuration; with dry_run checks only
+         * @description Needs the scope config:write.
+         */
+        put: operations["putConfig"];
         post?: never;
         delete?: never;
         options?: never;
@@ -1551,8 +1688,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The revisions of the app's configuration */
-        get: operations["get_config_revisions"];
+        /**
+         * The revisions of the app's configuration
+         * @description Needs the scope config:read.
+         */
+        get: operations["listConfigRevisions"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1568,8 +1708,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A revision of the app's configuration, with its secrets masked */
-        get: operations["get_config_revisions_revision"];
+        /**
+         * A revision of the app's configuration, with its secrets masked
+         * @description Needs the scope config:read.
+         */
+        get: operations["getConfigRevision"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1587,8 +1730,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Saves the configuration of a stored revision as a new one; with dry_run checks only */
-        post: operations["post_config_revisions_revision_restore"];
+        /**
+         * Saves the configuration of a stored revision as a new one; with dry_run checks only
+         * @description Needs the scope config:write.
+         */
+        post: operations["restoreConfigRevision"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1602,8 +1748,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The credentials that the caller has entrusted to tools */
-        get: operations["get_credentials"];
+        /**
+         * The credentials that the caller has entrusted to tools
+         * @description Needs the scope agents:call or tasks:read.
+         */
+        get: operations["listCredentials"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1622,8 +1771,11 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Forgets the caller's credential for a tool */
-        delete: operations["delete_credentials_tool"];
+        /**
+         * Forgets the caller's credential for a tool
+         * @description Needs the scope agents:call or tasks:cancel.
+         */
+        delete: operations["deleteCredential"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1637,7 +1789,7 @@ export interface paths {
             cookie?: never;
         };
         /** How the process is */
-        get: operations["get_health"];
+        get: operations["getHealth"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1655,8 +1807,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** The agent as an MCP server: server/discover, initialize, ping, tools/list, tools/call, notifications */
-        post: operations["post_mcp_agent"];
+        /**
+         * The agent as an MCP server: server/discover, initialize, ping, tools/list, tools/call, notifications
+         * @description Needs the scope agents:call or tasks:cancel.
+         */
+        post: operations["callMCP"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1670,12 +1825,18 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What the app's agents remember of a user */
-        get: operations["get_memories"];
+        /**
+         * What the app's agents remember of a user
+         * @description Needs the scope agents:call or tasks:read.
+         */
+        get: operations["listMemories"];
         put?: never;
         post?: never;
-        /** Deletes the memories of a user */
-        delete: operations["delete_memories"];
+        /**
+         * Deletes the memories of a user
+         * @description Needs the scope agents:call or tasks:cancel.
+         */
+        delete: operations["eraseMemories"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1689,7 +1850,7 @@ export interface paths {
             cookie?: never;
         };
         /** What the process counts, for Prometheus */
-        get: operations["get_metrics"];
+        get: operations["getMetrics"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1707,8 +1868,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** An answer of the agent that model names, as OpenAI's Chat Completions */
-        post: operations["post_openai_v1_chat_completions"];
+        /**
+         * An answer of the agent that model names, as OpenAI's Chat Completions
+         * @description Needs the scope agents:call.
+         */
+        post: operations["createCompletion"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1723,7 +1887,7 @@ export interface paths {
             cookie?: never;
         };
         /** The agents as models */
-        get: operations["get_openai_v1_models"];
+        get: operations["listModels"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1740,7 +1904,7 @@ export interface paths {
             cookie?: never;
         };
         /** An agent as a model */
-        get: operations["get_openai_v1_models_agent"];
+        get: operations["getModel"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1758,8 +1922,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** An answer of the agent that model names, as OpenAI's Responses */
-        post: operations["post_openai_v1_responses"];
+        /**
+         * An answer of the agent that model names, as OpenAI's Responses
+         * @description Needs the scope agents:call.
+         */
+        post: operations["createResponse"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1773,8 +1940,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A response, as it is now, or as a stream of its events */
-        get: operations["get_openai_v1_responses_response"];
+        /**
+         * A response, as it is now, or as a stream of its events
+         * @description Needs the scope agents:call or tasks:read.
+         */
+        get: operations["getResponse"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1792,8 +1962,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Cancels the task of a response that has not ended */
-        post: operations["post_openai_v1_responses_response_cancel"];
+        /**
+         * Cancels the task of a response that has not ended
+         * @description Needs the scope agents:call or tasks:cancel.
+         */
+        post: operations["cancelResponse"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1808,7 +1981,7 @@ export interface paths {
             cookie?: never;
         };
         /** Whether requests may come */
-        get: operations["get_ready"];
+        get: operations["getReadiness"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1824,8 +1997,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The names of the app's secrets, never their values */
-        get: operations["get_secrets"];
+        /**
+         * The names of the app's secrets, never their values
+         * @description Needs the scope config:read.
+         */
+        get: operations["listSecrets"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1842,11 +2018,17 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Sets a secret of the app; no answer ever has its value */
-        put: operations["put_secrets_name"];
+        /**
+         * Sets a secret of the app; no answer ever has its value
+         * @description Needs the scope config:write.
+         */
+        put: operations["putSecret"];
         post?: never;
-        /** Deletes a secret of the app */
-        delete: operations["delete_secrets_name"];
+        /**
+         * Deletes a secret of the app
+         * @description Needs the scope config:write.
+         */
+        delete: operations["deleteSecret"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1861,8 +2043,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Official A2A over JSON-RPC, versions 1.0 and 0.3 */
-        post: operations["post_stream"];
+        /**
+         * Official A2A over JSON-RPC, versions 1.0 and 0.3
+         * @description Needs the scope agents:call or agents:read or tasks:cancel or tasks:read.
+         */
+        post: operations["streamA2A"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1876,8 +2061,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The tasks of the app as far as the caller reaches, the newest first */
-        get: operations["get_tasks"];
+        /**
+         * The tasks of the app as far as the caller reaches, the newest first
+         * @description Needs the scope agents:call or tasks:read.
+         */
+        get: operations["listTasks"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1893,8 +2081,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A task with its artifacts, its open approvals, and its history or the end of it */
-        get: operations["get_tasks_task"];
+        /**
+         * A task with its artifacts, its open approvals, and its history or the end of it
+         * @description Needs the scope agents:call or tasks:read.
+         */
+        get: operations["getTask"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1912,8 +2103,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Approves a tool call that waits for it */
-        post: operations["post_tasks_task_approve"];
+        /**
+         * Approves a tool call that waits for it
+         * @description Needs the scope tasks:approve.
+         */
+        post: operations["approveTask"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1929,8 +2123,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Ends a task of any agent */
-        post: operations["post_tasks_task_cancel"];
+        /**
+         * Ends a task of any agent
+         * @description Needs the scope agents:call or tasks:cancel.
+         */
+        post: operations["cancelTask"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1944,8 +2141,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The points that a task can be restored to */
-        get: operations["get_tasks_task_checkpoints"];
+        /**
+         * The points that a task can be restored to
+         * @description Needs the scope agents:call or tasks:read.
+         */
+        get: operations["listCheckpoints"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1963,8 +2163,31 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Begins another task at a point of this one */
-        post: operations["post_tasks_task_checkpoints_checkpoint_restore"];
+        /**
+         * Begins another task at a point of this one
+         * @description Needs the scope agents:call or tasks:cancel.
+         */
+        post: operations["restoreCheckpoint"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/tasks/{task}/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The log of a task: its facts in order, with what each model call used
+         * @description Needs the scope agents:call or tasks:read.
+         */
+        get: operations["listTaskLog"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1978,8 +2201,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The receivers of a task's events, and their state */
-        get: operations["get_tasks_task_notifications"];
+        /**
+         * The receivers of a task's events, and their state
+         * @description Needs the scope agents:call or tasks:read.
+         */
+        get: operations["listNotifications"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1997,8 +2223,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Rejects a tool call, which ends the task */
-        post: operations["post_tasks_task_reject"];
+        /**
+         * Rejects a tool call, which ends the task
+         * @description Needs the scope tasks:approve.
+         */
+        post: operations["rejectTask"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2012,10 +2241,53 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What starts the agents without a caller: schedules, with their next and last tick, and webhooks */
-        get: operations["get_triggers"];
+        /**
+         * What starts the agents without a caller: schedules, with their next and last tick, and webhooks
+         * @description Needs the scope tasks:read.
+         */
+        get: operations["listTriggers"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/triggers/{agent}/starts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The last 20 starts of an agent by its trigger, the newest first: ticks, starts by hand, deliveries
+         * @description Needs the scope tasks:read.
+         */
+        get: operations["listStarts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/triggers/{agent}:run": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Starts an agent now as its schedule does
+         * @description Needs the scope agents:call.
+         */
+        post: operations["runTrigger"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2030,7 +2302,7 @@ export interface paths {
             cookie?: never;
         };
         /** The agents that the caller may know of */
-        get: operations["get_v1_agents"];
+        get: operations["listV1Agents"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2047,7 +2319,7 @@ export interface paths {
             cookie?: never;
         };
         /** An agent's card */
-        get: operations["get_v1_agents_agent_well_known_agent_card_json"];
+        get: operations["getV1AgentCard"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2065,8 +2337,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Sends a message, and waits for its task if it is blocking */
-        post: operations["post_v1_agents_agent_message_send"];
+        /**
+         * Sends a message, and waits for its task if it is blocking
+         * @description Needs the scope agents:call.
+         */
+        post: operations["sendMessage"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2082,8 +2357,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Sends a message and streams its task */
-        post: operations["post_v1_agents_agent_message_stream"];
+        /**
+         * Sends a message and streams its task
+         * @description Needs the scope agents:call.
+         */
+        post: operations["streamMessage"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2097,8 +2375,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A WebSocket: each text frame is a message, its answer comes in frames */
-        get: operations["get_v1_agents_agent_stream"];
+        /**
+         * A WebSocket: each text frame is a message, its answer comes in frames
+         * @description Needs the scope agents:call or tasks:approve.
+         */
+        get: operations["openMessageSocket"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2114,8 +2395,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The tasks of an agent, the newest first */
-        get: operations["get_v1_agents_agent_tasks"];
+        /**
+         * The tasks of an agent, the newest first
+         * @description Needs the scope agents:call or tasks:read.
+         */
+        get: operations["listAgentTasks"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2131,8 +2415,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A task */
-        get: operations["get_v1_agents_agent_tasks_task"];
+        /**
+         * A task
+         * @description Needs the scope agents:call or tasks:read.
+         */
+        get: operations["getAgentTask"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2150,8 +2437,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Ends a task */
-        post: operations["post_v1_agents_agent_tasks_task_cancel"];
+        /**
+         * Ends a task
+         * @description Needs the scope agents:call or tasks:cancel.
+         */
+        post: operations["cancelAgentTask"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2165,8 +2455,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Follows a task from its present state, or after an event */
-        get: operations["get_v1_agents_agent_tasks_task_subscribe"];
+        /**
+         * Follows a task from its present state, or after an event
+         * @description Needs the scope agents:call or tasks:read.
+         */
+        get: operations["subscribeAgentTask"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2182,8 +2475,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The document stores of the app, with their state */
-        get: operations["get_v1_document_stores"];
+        /**
+         * The document stores of the app, with their state
+         * @description Needs the scope documents:read.
+         */
+        get: operations["listDocumentStores"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2199,8 +2495,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The documents of a store that the caller may read, by id */
-        get: operations["get_v1_document_stores_store_documents"];
+        /**
+         * The documents of a store that the caller may read, by id
+         * @description Needs the scope documents:read.
+         */
+        get: operations["listDocuments"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2216,13 +2515,22 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A document, without its content */
-        get: operations["get_v1_document_stores_store_documents_document"];
-        /** Uploads a document, which is then indexed; 200 if its text is the same as before */
-        put: operations["put_v1_document_stores_store_documents_document"];
+        /**
+         * A document, without its content
+         * @description Needs the scope documents:read.
+         */
+        get: operations["getDocument"];
+        /**
+         * Uploads a document, which is then indexed; 200 if its text is the same as before
+         * @description Needs the scope documents:write.
+         */
+        put: operations["putDocument"];
         post?: never;
-        /** Deletes an uploaded document: no later search finds it */
-        delete: operations["delete_v1_document_stores_store_documents_document"];
+        /**
+         * Deletes an uploaded document: no later search finds it
+         * @description Needs the scope documents:write.
+         */
+        delete: operations["deleteDocument"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2235,8 +2543,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The text of a document, or as application/octet-stream the bytes that were uploaded */
-        get: operations["get_v1_document_stores_store_documents_document_content"];
+        /**
+         * The text of a document, or as application/octet-stream the bytes that were uploaded
+         * @description Needs the scope documents:read.
+         */
+        get: operations["getDocumentContent"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2254,8 +2565,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Has a document store indexed again; with confirm its source may remove most documents */
-        post: operations["post_v1_document_stores_store_reindex"];
+        /**
+         * Has a document store indexed again; with confirm its source may remove most documents
+         * @description Needs the scope documents:write.
+         */
+        post: operations["reindexDocumentStore"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2271,8 +2585,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Searches the documents that the caller may read */
-        post: operations["post_v1_document_stores_store_search"];
+        /**
+         * Searches the documents that the caller may read
+         * @description Needs the scope documents:read.
+         */
+        post: operations["searchDocuments"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2288,8 +2605,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Sends a message to the agent that the header agent-name names */
-        post: operations["post_v1_message_send"];
+        /**
+         * Sends a message to the agent that the header agent-name names
+         * @description Needs the scope agents:call.
+         */
+        post: operations["sendMessageByHeader"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2304,28 +2624,335 @@ export interface paths {
             cookie?: never;
         };
         /** Starts the agent whose webhook listens here, once for each delivery id; the sender proves itself by a signature. A webhook may have any other path that is not in this document */
-        get: operations["get_webhooks_webhook"];
+        get: operations["getWebhook"];
         /** Starts the agent whose webhook listens here, once for each delivery id; the sender proves itself by a signature. A webhook may have any other path that is not in this document */
-        put: operations["put_webhooks_webhook"];
+        put: operations["putWebhook"];
         /** Starts the agent whose webhook listens here, once for each delivery id; the sender proves itself by a signature. A webhook may have any other path that is not in this document */
-        post: operations["post_webhooks_webhook"];
+        post: operations["postWebhook"];
         /** Starts the agent whose webhook listens here, once for each delivery id; the sender proves itself by a signature. A webhook may have any other path that is not in this document */
-        delete: operations["delete_webhooks_webhook"];
+        delete: operations["deleteWebhook"];
         options?: never;
         head?: never;
         /** Starts the agent whose webhook listens here, once for each delivery id; the sender proves itself by a signature. A webhook may have any other path that is not in this document */
-        patch: operations["patch_webhooks_webhook"];
+        patch: operations["patchWebhook"];
         trace?: never;
     };
 }
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        A2AAddress03: {
+            id?: string;
+            url: string;
+            /** @description Sent with every notification */
+            token?: string;
+            authentication?: {
+                schemes?: string[];
+                /** @description Never in an answer */
+                credentials?: string;
+            };
+        };
+        A2AArtifactEvent03: {
+            /** @constant */
+            kind: "artifact-update";
+            taskId: string;
+            contextId: string;
+            artifact: {
+                [key: string]: unknown;
+            };
+            append?: boolean;
+            lastChunk?: boolean;
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        A2ACall: components["schemas"]["A2ACallSendMessage"] | components["schemas"]["A2ACallSendStreamingMessage"] | components["schemas"]["A2ACallGetTask"] | components["schemas"]["A2ACallListTasks"] | components["schemas"]["A2ACallCancelTask"] | components["schemas"]["A2ACallSubscribeToTask"] | components["schemas"]["A2ACallCreateTaskPushNotificationConfig"] | components["schemas"]["A2ACallGetTaskPushNotificationConfig"] | components["schemas"]["A2ACallListTaskPushNotificationConfigs"] | components["schemas"]["A2ACallDeleteTaskPushNotificationConfig"] | components["schemas"]["A2ACallGetExtendedAgentCard"] | components["schemas"]["A2ACallMessageSend"] | components["schemas"]["A2ACallMessageStream"] | components["schemas"]["A2ACallTasksGet"] | components["schemas"]["A2ACallTasksList"] | components["schemas"]["A2ACallTasksCancel"] | components["schemas"]["A2ACallTasksResubscribe"] | components["schemas"]["A2ACallTasksPushNotificationConfigSet"] | components["schemas"]["A2ACallTasksPushNotificationConfigGet"] | components["schemas"]["A2ACallTasksPushNotificationConfigList"] | components["schemas"]["A2ACallTasksPushNotificationConfigDelete"] | components["schemas"]["A2ACallAgentGetAuthenticatedExtendedCard"];
+        /** @description Needs the scope agents:call or agents:read. */
+        A2ACallAgentGetAuthenticatedExtendedCard: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "agent/getAuthenticatedExtendedCard";
+            params?: components["schemas"]["A2ATenant"];
+        };
+        A2ACallAnswer: components["schemas"]["A2ACallResult"] | components["schemas"]["RPCFailure"];
+        /** @description Needs the scope agents:call or tasks:cancel. */
+        A2ACallCancelTask: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "CancelTask";
+            params: components["schemas"]["A2ATaskRef"];
+        };
+        /** @description Needs the scope agents:call. */
+        A2ACallCreateTaskPushNotificationConfig: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "CreateTaskPushNotificationConfig";
+            params: components["schemas"]["A2APushCreate"];
+        };
+        /** @description Needs the scope agents:call. */
+        A2ACallDeleteTaskPushNotificationConfig: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "DeleteTaskPushNotificationConfig";
+            params: components["schemas"]["A2APushRef"];
+        };
+        /** @description Needs the scope agents:call or agents:read. */
+        A2ACallGetExtendedAgentCard: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "GetExtendedAgentCard";
+            params?: components["schemas"]["A2ATenant"];
+        };
+        /** @description Needs the scope agents:call or tasks:read. */
+        A2ACallGetTask: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "GetTask";
+            params: components["schemas"]["A2ATaskGet"];
+        };
+        /** @description Needs the scope agents:call. */
+        A2ACallGetTaskPushNotificationConfig: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "GetTaskPushNotificationConfig";
+            params: components["schemas"]["A2APushRef"];
+        };
+        /** @description Needs the scope agents:call. */
+        A2ACallListTaskPushNotificationConfigs: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "ListTaskPushNotificationConfigs";
+            params: components["schemas"]["A2APushListParams"];
+        };
+        /** @description Needs the scope agents:call or tasks:read. */
+        A2ACallListTasks: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "ListTasks";
+            params?: components["schemas"]["A2ATaskListParams"];
+        };
+        /** @description Needs the scope agents:call. */
+        A2ACallMessageSend: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "message/send";
+            params: components["schemas"]["A2ASend03"];
+        };
+        /** @description Needs the scope agents:call. */
+        A2ACallMessageStream: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "message/stream";
+            params: components["schemas"]["A2ASend03"];
+        };
+        A2ACallResult: {
+            id: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            result: components["schemas"]["A2ACard"] | components["schemas"]["A2AEvent"] | components["schemas"]["A2APush"] | components["schemas"]["A2APushList"] | components["schemas"]["A2APushStored03"] | components["schemas"]["A2APushStoredList03"] | components["schemas"]["A2ASendAnswer"] | components["schemas"]["A2ASendResult03"] | components["schemas"]["A2AStreamEvent03"] | components["schemas"]["A2ATask"] | components["schemas"]["A2ATask03"] | components["schemas"]["A2ATaskList"] | components["schemas"]["A2ATaskList03"] | components["schemas"]["Nothing"] | components["schemas"]["RPCNull"];
+        };
+        /** @description Needs the scope agents:call. */
+        A2ACallSendMessage: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "SendMessage";
+            params: components["schemas"]["A2ASendParams"];
+        };
+        /** @description Needs the scope agents:call. */
+        A2ACallSendStreamingMessage: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "SendStreamingMessage";
+            params: components["schemas"]["A2ASendParams"];
+        };
+        /** @description Needs the scope agents:call or tasks:read. */
+        A2ACallSubscribeToTask: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "SubscribeToTask";
+            params: components["schemas"]["A2ATaskRef"];
+        };
+        /** @description Needs the scope agents:call or tasks:cancel. */
+        A2ACallTasksCancel: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "tasks/cancel";
+            params: components["schemas"]["A2ATaskRef"];
+        };
+        /** @description Needs the scope agents:call or tasks:read. */
+        A2ACallTasksGet: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "tasks/get";
+            params: components["schemas"]["A2ATaskGet03"];
+        };
+        /** @description Needs the scope agents:call or tasks:read. */
+        A2ACallTasksList: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "tasks/list";
+            params?: components["schemas"]["A2ATaskListParams03"];
+        };
+        /** @description Needs the scope agents:call. */
+        A2ACallTasksPushNotificationConfigDelete: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "tasks/pushNotificationConfig/delete";
+            params: components["schemas"]["A2APushDelete03"];
+        };
+        /** @description Needs the scope agents:call. */
+        A2ACallTasksPushNotificationConfigGet: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "tasks/pushNotificationConfig/get";
+            params: components["schemas"]["A2APushRef03"];
+        };
+        /** @description Needs the scope agents:call. */
+        A2ACallTasksPushNotificationConfigList: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "tasks/pushNotificationConfig/list";
+            params: components["schemas"]["A2ATaskRef"];
+        };
+        /** @description Needs the scope agents:call. */
+        A2ACallTasksPushNotificationConfigSet: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "tasks/pushNotificationConfig/set";
+            params: components["schemas"]["A2APushSet03"];
+        };
+        /** @description Needs the scope agents:call or tasks:read. */
+        A2ACallTasksResubscribe: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "tasks/resubscribe";
+            params: components["schemas"]["A2ATaskRef"];
+        };
         /** @description AgentCard of A2A */
         A2ACard: {
             name: string;
             description?: string;
             version?: string;
+        };
+        A2ADataPart03: {
+            /** @constant */
+            kind: "data";
+            data: {
+                [key: string]: unknown;
+            };
+            metadata?: {
+                [key: string]: unknown;
+            };
         };
         /** @description google.rpc.Status, as A2A 1.0 has it over REST */
         A2AError: {
@@ -2406,6 +3033,74 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        A2AFilePart03: {
+            /** @constant */
+            kind: "file";
+            /** @description Either bytes or uri */
+            file: {
+                /** @description In base64 */
+                bytes?: string;
+                uri?: string;
+                name?: string;
+                mimeType?: string;
+            };
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        /** @description Message of A2A 1.0 */
+        A2AMessage: {
+            messageId?: string;
+            contextId?: string;
+            taskId?: string;
+            /**
+             * @description Users send ROLE_USER, or another form of it
+             * @enum {unknown}
+             */
+            role: "ROLE_USER" | "ROLE_AGENT" | "user" | "agent" | 1 | 2;
+            parts: components["schemas"]["A2APart"][];
+            metadata?: {
+                [key: string]: unknown;
+            };
+            extensions?: string[];
+            referenceTaskIds?: string[];
+        };
+        /** @description Message of A2A 0.3 */
+        A2AMessage03: {
+            /** @constant */
+            kind?: "message";
+            messageId?: string;
+            contextId?: string;
+            taskId?: string;
+            /**
+             * @description Users send user, or another form of it
+             * @enum {unknown}
+             */
+            role: "user" | "agent" | "ROLE_USER" | "ROLE_AGENT" | 1 | 2;
+            parts: components["schemas"]["A2APart03"][];
+            metadata?: {
+                [key: string]: unknown;
+            };
+            extensions?: string[];
+            referenceTaskIds?: string[];
+        };
+        /** @description Part of A2A 1.0: exactly one of text, raw, url and data */
+        A2APart: {
+            text?: string;
+            /** @description The bytes of a file in base64 */
+            raw?: string;
+            /** @description Where a file is */
+            url?: string;
+            /** @description Any JSON */
+            data?: unknown;
+            filename?: string;
+            mediaType?: string;
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        /** @description Part of A2A 0.3 */
+        A2APart03: components["schemas"]["A2ATextPart03"] | components["schemas"]["A2AFilePart03"] | components["schemas"]["A2ADataPart03"];
         A2APush: {
             taskId?: string;
             /** @description The task's id where it is missing */
@@ -2434,11 +3129,31 @@ export interface components {
                 };
             };
         };
+        A2APushCreate: components["schemas"]["A2APush"] & {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            taskId: string;
+        };
+        A2APushDelete03: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            /** @description The task */
+            id: string;
+            pushNotificationConfigId: string;
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
         A2APushList: {
             configs?: components["schemas"]["A2APush"][];
         };
         A2APushList03: {
             configs?: components["schemas"]["A2APush03"][];
+        };
+        A2APushListParams: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            taskId: string;
         };
         A2APushOrder03: {
             config: {
@@ -2454,6 +3169,41 @@ export interface components {
                 };
             };
         };
+        A2APushRef: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            taskId: string;
+            id: string;
+        };
+        A2APushRef03: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            /** @description The task */
+            id: string;
+            /** @description The task's id where it is missing */
+            pushNotificationConfigId?: string;
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        A2APushSet03: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            taskId: string;
+            pushNotificationConfig: components["schemas"]["A2AAddress03"];
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        A2APushStored03: {
+            taskId: string;
+            pushNotificationConfig: components["schemas"]["A2AAddress03"];
+        };
+        A2APushStoredList03: components["schemas"]["A2APushStored03"][];
+        A2AReply03: components["schemas"]["A2AMessage03"] & {
+            /** @constant */
+            kind: "message";
+        };
         /** @description SendMessageRequest of A2A */
         A2ASend: {
             tenant?: string;
@@ -2467,6 +3217,23 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        /** @description MessageSendParams of A2A 0.3 */
+        A2ASend03: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            message: components["schemas"]["A2AMessage03"];
+            configuration?: {
+                /** @description Not read */
+                acceptedOutputModes?: string[];
+                historyLength?: number;
+                /** @description Whether to wait for the task; without it true */
+                blocking?: boolean;
+                pushNotificationConfig?: components["schemas"]["A2AAddress03"];
+            };
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
         /** @description SendMessageResponse of A2A */
         A2ASendAnswer: {
             task?: components["schemas"]["A2ATask"];
@@ -2474,6 +3241,39 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        /** @description SendMessageRequest of A2A 1.0 */
+        A2ASendParams: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            message: components["schemas"]["A2AMessage"];
+            configuration?: {
+                /** @description Not read */
+                acceptedOutputModes?: string[];
+                historyLength?: number;
+                /** @description Whether not to wait for the task */
+                returnImmediately?: boolean;
+                taskPushNotificationConfig?: components["schemas"]["A2APush"];
+            };
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        A2ASendResult03: components["schemas"]["A2ATask03"] | components["schemas"]["A2AReply03"];
+        A2AStatusEvent03: {
+            /** @constant */
+            kind: "status-update";
+            taskId: string;
+            contextId: string;
+            status: {
+                [key: string]: unknown;
+            };
+            final: boolean;
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        /** @description What a stream of A2A 0.3 sends */
+        A2AStreamEvent03: components["schemas"]["A2ATask03"] | components["schemas"]["A2AReply03"] | components["schemas"]["A2AStatusEvent03"] | components["schemas"]["A2AArtifactEvent03"];
         /** @description Task of A2A */
         A2ATask: {
             id: string;
@@ -2491,6 +3291,45 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        /** @description Task of A2A 0.3 */
+        A2ATask03: {
+            /** @constant */
+            kind: "task";
+            id: string;
+            contextId: string;
+            status: {
+                /** @enum {unknown} */
+                state: "submitted" | "working" | "completed" | "failed" | "canceled" | "input-required" | "rejected" | "auth-required" | "unknown";
+                message?: components["schemas"]["A2AReply03"];
+                timestamp?: string;
+            };
+            history?: components["schemas"]["A2AReply03"][];
+            artifacts?: {
+                [key: string]: unknown;
+            }[];
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        A2ATaskGet: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            /** @description The task */
+            id: string;
+            /** @description How many messages of its history; without it all */
+            historyLength?: number;
+        };
+        A2ATaskGet03: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            /** @description The task */
+            id: string;
+            /** @description How many messages of its history; without it all */
+            historyLength?: number;
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
         /** @description ListTasksResponse of A2A */
         A2ATaskList: {
             tasks: components["schemas"]["A2ATask"][];
@@ -2498,13 +3337,266 @@ export interface components {
             totalSize?: number;
             pageSize?: number;
         };
+        A2ATaskList03: {
+            tasks: components["schemas"]["A2ATask03"][];
+            nextPageToken: string;
+            totalSize: number;
+            pageSize: number;
+        };
+        A2ATaskListParams: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            contextId?: string;
+            /** @description Such as TASK_STATE_COMPLETED */
+            status?: string;
+            pageSize?: number;
+            pageToken?: string;
+            historyLength?: number;
+            /** @description RFC 3339 */
+            statusTimestampAfter?: string;
+            includeArtifacts?: boolean;
+        };
+        A2ATaskListParams03: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            contextId?: string;
+            /** @description Such as completed */
+            status?: string;
+            pageSize?: number;
+            pageToken?: string;
+            historyLength?: number;
+            /** @description Milliseconds since 1970 */
+            lastUpdatedAfter?: number;
+            includeArtifacts?: boolean;
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
         /** @description What A2A sends beside the path, such as metadata */
         A2ATaskOrder: {
             [key: string]: unknown;
         };
+        A2ATaskRef: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            /** @description The task */
+            id: string;
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        A2ATenant: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+        };
+        A2ATextPart03: {
+            /** @constant */
+            kind: "text";
+            text: string;
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        AgentCall: components["schemas"]["AgentCallMessageSend"] | components["schemas"]["AgentCallMessageStream"] | components["schemas"]["AgentCallTasksGet"] | components["schemas"]["AgentCallTasksList"] | components["schemas"]["AgentCallTasksCancel"] | components["schemas"]["AgentCallTasksSubscribe"];
+        AgentCallAnswer: components["schemas"]["AgentCallResult"] | components["schemas"]["RPCFailure"];
+        /** @description Needs the scope agents:call. */
+        AgentCallMessageSend: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "message/send" | "message:send";
+            params: components["schemas"]["AgentSend"];
+        };
+        /** @description Needs the scope agents:call. */
+        AgentCallMessageStream: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "message/stream" | "message:stream";
+            params: components["schemas"]["AgentSend"];
+        };
+        AgentCallResult: {
+            id: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            result: components["schemas"]["Task"] | components["schemas"]["TaskList"];
+        };
+        /** @description Needs the scope agents:call or tasks:cancel. */
+        AgentCallTasksCancel: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "tasks/cancel";
+            params: components["schemas"]["AgentTaskCancel"];
+        };
+        /** @description Needs the scope agents:call or tasks:read. */
+        AgentCallTasksGet: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "tasks/get";
+            params: components["schemas"]["AgentTaskGet"];
+        };
+        /** @description Needs the scope agents:call or tasks:read. */
+        AgentCallTasksList: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "tasks/list";
+            params?: components["schemas"]["AgentTaskList"];
+        };
+        /** @description Needs the scope agents:call or tasks:read. */
+        AgentCallTasksSubscribe: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "tasks/subscribe";
+            params: components["schemas"]["AgentTaskSubscribe"];
+        };
+        /** @description A message to an agent */
+        AgentMessage: {
+            message_id?: string;
+            /** @description The conversation; without it a new one begins */
+            context_id?: string;
+            /** @description A task that waits for this message */
+            task_id?: string;
+            /** @constant */
+            role?: "user";
+            parts: components["schemas"]["Part"][];
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        AgentSend: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            message: components["schemas"]["AgentMessage"];
+            configuration?: {
+                /** @description Whether to wait for the task; without it true */
+                blocking?: boolean;
+                /** @description How many messages of its history the task has; without it none */
+                history_length?: number;
+                /** @description Whether the stream has what tools answered, for callers with the scope tasks:read */
+                tool_results?: boolean;
+                /** @description Not read */
+                accepted_output_modes?: string[];
+            };
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        AgentTaskCancel: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            /** @description The task */
+            id: string;
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        AgentTaskGet: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            /** @description The task */
+            id: string;
+            /** @description How many messages of its history; without it all */
+            history_length?: number;
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        AgentTaskList: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            context_id?: string;
+            /** @enum {unknown} */
+            status?: "submitted" | "working" | "completed" | "failed" | "cancelled" | "input_required" | "rejected" | "auth_required";
+            page_size?: number;
+            page_token?: string;
+            /** @description How many messages of each history; without it none */
+            history_length?: number;
+            include_artifacts?: boolean;
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        AgentTaskSubscribe: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            /** @description The task */
+            id: string;
+            /** @description The event after which the stream begins, as the header Last-Event-ID */
+            after?: number;
+            /** @description Whether the stream has what tools answered, for callers with the scope tasks:read */
+            tool_results?: boolean;
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        /** @description What the agent adds to its messages; users may send other members */
+        AnswerMetadata: {
+            /** @description Of all model calls of the turn */
+            tokens_used?: {
+                input: number;
+                output: number;
+                cache_read?: number;
+                cache_write?: number;
+                reasoning?: number;
+                total: number;
+            };
+            model?: string;
+            /** @description Seconds */
+            execution_time?: number;
+            /** @description The passages of documents that the answer refers to */
+            citations?: {
+                [key: string]: unknown;
+            }[];
+            /** @description What guardrails found */
+            guardrails?: {
+                [key: string]: unknown;
+            }[];
+            /** @description Why the task failed */
+            error?: {
+                /** @enum {unknown} */
+                code: "RESOURCE_EXHAUSTED" | "INVALID_ARGUMENT" | "FAILED_PRECONDITION" | "UNAVAILABLE" | "ABORTED" | "INTERNAL";
+                details: {
+                    [key: string]: unknown;
+                };
+            };
+        } & {
+            [key: string]: unknown;
+        };
+        ApiError: {
+            error: components["schemas"]["ErrorRecord"];
+        };
+        /** @description An app with its configuration */
         App: {
-            /** @description Never changes; missing in a dry run of a creation */
-            id?: string;
+            /** @description Never changes */
+            id: string;
             name: string;
             display_name: string;
             /** @enum {unknown} */
@@ -2512,8 +3604,8 @@ export interface components {
             /** @description Of the configuration */
             revision: number;
             /** @description Of the whole record, for If-Match */
-            etag?: string;
-            config?: {
+            etag: string;
+            config: {
                 [key: string]: unknown;
             };
             /** @description What the configuration asks for and does not get */
@@ -2523,15 +3615,9 @@ export interface components {
                 column: number;
                 message: string;
             }[];
-            /** @description Names, such as stdio, or objects with one key: the folders that filesystem or command reaches, as absolute paths */
-            grants: (string | {
-                filesystem?: string[];
-                command?: string[];
-            })[];
+            grants: components["schemas"]["Grants"];
             plan: string;
-            limits: {
-                [key: string]: unknown;
-            };
+            limits: components["schemas"]["AppLimits"];
             auth?: {
                 [key: string]: unknown;
             };
@@ -2544,6 +3630,38 @@ export interface components {
             updated_at: string | null;
             /** @description Of the default app: keys of its file that act once the process is restarted */
             awaits_restart?: string[];
+        };
+        /** @description The app that a creation would create; it has no id and no ETag */
+        AppCheck: {
+            name: string;
+            display_name: string;
+            /** @enum {unknown} */
+            status: "active" | "suspended" | "deleting";
+            /** @description Of the configuration */
+            revision: number;
+            config: {
+                [key: string]: unknown;
+            };
+            /** @description What the configuration asks for and does not get */
+            warnings?: {
+                path: string;
+                line: number;
+                column: number;
+                message: string;
+            }[];
+            grants: components["schemas"]["Grants"];
+            plan: string;
+            limits: components["schemas"]["AppLimits"];
+            auth?: {
+                [key: string]: unknown;
+            };
+            labels: {
+                [key: string]: string;
+            };
+            /** @description RFC 3339 */
+            created_at: string | null;
+            /** @description RFC 3339 */
+            updated_at: string | null;
         };
         AppDraft: {
             name: string;
@@ -2558,21 +3676,35 @@ export interface components {
             labels?: {
                 [key: string]: string;
             };
-            /** @description Names, such as stdio, or objects with one key: the folders that filesystem or command reaches, as absolute paths */
-            grants?: (string | {
-                filesystem?: string[];
-                command?: string[];
-            })[];
+            grants?: components["schemas"]["Grants"];
             plan?: string;
-            limits?: {
-                [key: string]: unknown;
-            };
+            limits?: components["schemas"]["AppLimitsOrder"];
             auth?: {
                 [key: string]: unknown;
             };
         };
+        /** @description The limits in force */
+        AppLimits: {
+            /** @description Runs per round of the queue's fair share */
+            weight: number;
+            /** @description Runs in progress; 0 = unlimited */
+            max_concurrent_tasks: number;
+            /** @description Runs that may wait for a worker */
+            queue_depth: number;
+            rate: components["schemas"]["RateLimit"][];
+        };
+        /** @description Limits of the app; what is left out is that of its plan, or the default */
+        AppLimitsOrder: {
+            /** @description Runs per round of the queue's fair share */
+            weight?: number;
+            /** @description Runs in progress; 0 = unlimited */
+            max_concurrent_tasks?: number;
+            /** @description Runs that may wait for a worker */
+            queue_depth?: number;
+            rate?: components["schemas"]["RateLimit"][];
+        };
         AppList: {
-            apps: components["schemas"]["App"][];
+            apps: components["schemas"]["AppSummary"][];
             next_page_token: string;
             total_size: number;
         };
@@ -2589,7 +3721,11 @@ export interface components {
             labels?: {
                 [key: string]: string | null;
             } | null;
-            grants?: unknown[] | null;
+            /** @description Names, such as stdio, or objects with one key: the folders that filesystem or command reaches, as absolute paths */
+            grants?: (string | {
+                filesystem?: string[];
+                command?: string[];
+            })[] | null;
             plan?: string | null;
             limits?: {
                 [key: string]: unknown;
@@ -2609,18 +3745,38 @@ export interface components {
             labels?: {
                 [key: string]: string;
             };
-            /** @description Names, such as stdio, or objects with one key: the folders that filesystem or command reaches, as absolute paths */
-            grants?: (string | {
-                filesystem?: string[];
-                command?: string[];
-            })[];
+            grants?: components["schemas"]["Grants"];
             plan?: string;
-            limits?: {
-                [key: string]: unknown;
-            };
+            limits?: components["schemas"]["AppLimitsOrder"];
             auth?: {
                 [key: string]: unknown;
             } | null;
+        };
+        /** @description An app in a list */
+        AppSummary: {
+            /** @description Never changes */
+            id: string;
+            name: string;
+            display_name: string;
+            /** @enum {unknown} */
+            status: "active" | "suspended" | "deleting";
+            /** @description Of the configuration */
+            revision: number;
+            /** @description Of the whole record, for If-Match */
+            etag: string;
+            grants: components["schemas"]["Grants"];
+            plan: string;
+            limits: components["schemas"]["AppLimits"];
+            auth?: {
+                [key: string]: unknown;
+            };
+            labels: {
+                [key: string]: string;
+            };
+            /** @description RFC 3339 */
+            created_at: string | null;
+            /** @description RFC 3339 */
+            updated_at: string | null;
         };
         Approval: {
             call_id: string;
@@ -2783,6 +3939,17 @@ export interface components {
             /** @description A pattern of provider/model */
             model?: string;
         };
+        Caller: {
+            app: string;
+            /** @description The subject of the credential */
+            user: string;
+            /** @description Who issued the credential; missing without one */
+            issuer?: string;
+            /** @description The request had no credential */
+            anonymous: boolean;
+            /** @description Such as tasks:approve; agents:call:NAME where the caller may call some agents alone */
+            scopes: string[];
+        };
         Card: {
             name: string;
             description: string;
@@ -2908,6 +4075,19 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        /** @description What is wrong with a configuration, at its place */
+        ConfigProblem: {
+            /** @description Such as agents.assistant.tools[0]; "" for the whole document */
+            path: string;
+            /** @description Counts from 1; 0 for the whole document */
+            line: number;
+            /** @description Counts from 1; 0 for the whole document */
+            column: number;
+            message: string;
+            /** @description The word that was probably meant, or "" */
+            suggestion: string;
+        };
+        /** @description A revision with its configuration */
         ConfigRevision: {
             revision: number;
             /** @description Who made it */
@@ -2916,13 +4096,22 @@ export interface components {
             created_at: string | null;
             /** @description New turns run with it */
             current: boolean;
-            /** @description Of one revision: the configuration */
-            config?: {
+            config: {
                 [key: string]: unknown;
             };
         };
         ConfigRevisionList: {
-            revisions: components["schemas"]["ConfigRevision"][];
+            revisions: components["schemas"]["ConfigRevisionSummary"][];
+        };
+        /** @description A revision in a list */
+        ConfigRevisionSummary: {
+            revision: number;
+            /** @description Who made it */
+            actor: string;
+            /** @description RFC 3339 */
+            created_at: string | null;
+            /** @description New turns run with it */
+            current: boolean;
         };
         CredentialList: {
             credentials: {
@@ -3091,6 +4280,11 @@ export interface components {
             generation: number;
             /** @description The model of the vectors, empty without one */
             embedder: string;
+            /**
+             * @description How a search compares vectors: with each of them, or by an approximate index. Absent if the platform's database has none
+             * @enum {unknown}
+             */
+            vectorIndex?: "exact" | "hnsw";
             embeddedTokens?: number;
             /** @description RFC 3339 */
             oldestPending?: string;
@@ -3103,16 +4297,48 @@ export interface components {
         Erased: {
             erased: number;
         };
-        Error: {
-            error: {
-                /** @enum {string} */
-                code: "INVALID_ARGUMENT" | "UNAUTHENTICATED" | "PERMISSION_DENIED" | "NOT_FOUND" | "ALREADY_EXISTS" | "ABORTED" | "FAILED_PRECONDITION" | "RESOURCE_EXHAUSTED" | "INTERNAL" | "UNAVAILABLE";
-                message: string;
-                details: {
-                    request_id: string;
-                    field?: string;
-                };
-            };
+        /** @description What else is known of the error, for programs */
+        ErrorDetails: {
+            request_id: string;
+            /** @description What is wrong: a member of the body, a parameter or a header */
+            field?: string;
+            /** @description What is wrong with a configuration */
+            errors?: components["schemas"]["ConfigProblem"][];
+            /** @description Of a limit: its name, such as user-count-minute */
+            rule?: string;
+            /** @description Of a limit: whose calls it counts, such as user; of a budget: what it covers, as text */
+            scope?: string;
+            /**
+             * @description Of a limit: calls or tokens
+             * @enum {unknown}
+             */
+            type?: "count" | "token";
+            /** @description Of a limit: such as minute */
+            window?: string;
+            /** @description Of a limit: the amount in a window */
+            limit?: number;
+            /**
+             * Format: date-time
+             * @description Of a limit: when the window ends
+             */
+            reset?: string;
+            /** @description Of a limit of one agent: its name */
+            agent?: string;
+            /** @description Of a budget: its name */
+            budget?: string;
+            /**
+             * Format: date-time
+             * @description Of a budget: when its window ends, null if it never does
+             */
+            resets_at?: string | null;
+        } & {
+            [key: string]: unknown;
+        };
+        ErrorRecord: {
+            /** @enum {string} */
+            code: "INVALID_ARGUMENT" | "UNAUTHENTICATED" | "PERMISSION_DENIED" | "NOT_FOUND" | "ALREADY_EXISTS" | "ABORTED" | "FAILED_PRECONDITION" | "RESOURCE_EXHAUSTED" | "INTERNAL" | "UNAVAILABLE";
+            message: string;
+            details: components["schemas"]["ErrorDetails"];
         };
         Explanation: {
             allowed: boolean;
@@ -3144,6 +4370,11 @@ export interface components {
                 updated_at: string | null;
             }[];
         };
+        /** @description Names, such as stdio, or objects with one key: the folders that filesystem or command reaches, as absolute paths */
+        Grants: (string | {
+            filesystem?: string[];
+            command?: string[];
+        })[];
         Health: {
             status: string;
             studio_mode: boolean;
@@ -3175,7 +4406,7 @@ export interface components {
             digest: string;
         };
         Invoice: {
-            /** @description The month; with -2 and so on behind it for one that replaces a reversed one, and with -reversal for a credit note */
+            /** @description The month; with -2 and so on behind it for one that replaces a reversed one, with -closing for late usage that was invoiced when the app was deleted, and with -reversal for a credit note */
             id: string;
             /** @enum {unknown} */
             kind: "invoice" | "credit_note";
@@ -3262,6 +4493,8 @@ export interface components {
         InvoiceForce: {
             /** @description Close a month that is running */
             force?: boolean;
+            /** @description Charge nothing for calls that neither the price book nor the plan has a price for */
+            allow_unpriced?: boolean;
         };
         InvoiceLine: {
             /** @description Of the usage, or plan, or base_fee */
@@ -3275,6 +4508,8 @@ export interface components {
             };
             /** @description Used before the period, recorded after its invoice */
             late?: boolean;
+            /** @description In which late usage was used, such as 2026-10 */
+            month?: string;
             unpriced?: boolean;
             estimated?: boolean;
             meter?: components["schemas"]["Meter"];
@@ -3309,16 +4544,24 @@ export interface components {
             /** @description Such as the terms of payment; at the end of the page */
             note?: string;
         };
+        InvoiceReissue: {
+            /** @description Charge by the present terms of this plan, empty for none; null for the lines and taxes of the reversed invoice */
+            plan?: string | null;
+            /** @description On this invoice, in place of that of the app, or for a deleted app of that of the reversed invoice */
+            buyer?: components["schemas"]["InvoiceParty"] | null;
+        };
         JWKS: {
             keys: {
                 [key: string]: unknown;
             }[];
         };
+        JsonObject: {
+            [key: string]: unknown;
+        };
+        /** @description An API key without its text */
         Key: {
             id: string;
             name: string;
-            /** @description Shown once */
-            key?: string;
             prefix: string;
             sub: string;
             roles: string[];
@@ -3334,6 +4577,8 @@ export interface components {
             /** @description RFC 3339 */
             last_used_at: string | null;
         };
+        /** @description The key with its text; without it to a repetition under the same Idempotency-Key */
+        KeyAnswer: components["schemas"]["NewKey"] | components["schemas"]["Key"];
         KeyList: {
             keys: components["schemas"]["Key"][];
         };
@@ -3367,7 +4612,7 @@ export interface components {
         LedgerEntry: {
             id: number;
             /** @enum {unknown} */
-            kind: "charge" | "rounding" | "tax" | "cost" | "grant" | "use" | "expiry" | "revocation" | "return" | "reversal";
+            kind: "charge" | "rounding" | "tax" | "cost" | "grant" | "use" | "expiry" | "revocation" | "reinstatement" | "return" | "reversal";
             invoice?: string;
             credit?: string;
             currency: string;
@@ -3381,6 +4626,352 @@ export interface components {
             postings_decimal: {
                 [key: string]: string;
             };
+        };
+        LogEntry: {
+            /** @description The sequence number of the fact */
+            seq: number;
+            /** @description RFC 3339 */
+            at: string;
+            /**
+             * @description The name of the member that has the fact
+             * @enum {unknown}
+             */
+            kind: "status" | "message" | "artifact" | "model_call" | "tool_call" | "tool_result" | "approval" | "decision" | "finding" | "sources" | "checkpoint" | "attempt";
+            /** @description The path of the sub-agent that it comes from; missing = the task's own agent */
+            agent?: string;
+            status?: components["schemas"]["Status"];
+            message?: components["schemas"]["Message"];
+            artifact?: {
+                artifact_id: string;
+                name?: string;
+                description?: string;
+                parts: components["schemas"]["Part"][];
+                metadata?: {
+                    [key: string]: unknown;
+                };
+                /** @description Its parts are added to those that the artifact has */
+                append: boolean;
+                last: boolean;
+            };
+            model_call?: {
+                call_id?: string;
+                provider: string;
+                model: string;
+                input_tokens: number;
+                output_tokens: number;
+                cache_read_tokens: number;
+                cache_write_tokens: number;
+                reasoning_tokens: number;
+                /** @description The provider reported no counts */
+                estimated: boolean;
+                /** @description RFC 3339 */
+                started_at?: string;
+                /** @description How long it took */
+                seconds?: number;
+                /** @description Requests to the model that failed before */
+                retries: number;
+                /** @description Another model failed before */
+                fallback: boolean;
+                currency?: string;
+                /** @description In nano-units; for callers with usage:read */
+                charge?: number;
+                charge_decimal?: string;
+            };
+            /** @description A call that starts after a decision; other calls are in their message */
+            tool_call?: {
+                call_id: string;
+                tool: string;
+                arguments: {
+                    [key: string]: unknown;
+                };
+            };
+            tool_result?: {
+                call_id: string;
+                tool: string;
+                /** @description How long the tool ran */
+                seconds?: number;
+                /** @description For callers with tasks:read */
+                text?: string;
+                /** @description For callers with tasks:read */
+                failed?: boolean;
+            };
+            approval?: {
+                call_id: string;
+                tool: string;
+                arguments: {
+                    [key: string]: unknown;
+                };
+                prompt: string;
+                /** @enum {unknown} */
+                kind: "call" | "rerun" | "credential" | "budget";
+                agent?: string;
+                /** @description RFC 3339 */
+                requested_at: string;
+                /** @description RFC 3339 */
+                expires_at?: string;
+            };
+            decision?: {
+                call_id: string;
+                /** @enum {unknown} */
+                outcome: "approve" | "reject" | "expire" | "supply";
+                arguments?: {
+                    [key: string]: unknown;
+                };
+                /** @description For callers with tasks:read */
+                user?: string;
+                /** @description For callers with tasks:read */
+                issuer?: string;
+                /** @description For callers with tasks:read */
+                comment?: string;
+            };
+            finding?: {
+                guardrail: string;
+                /** @enum {unknown} */
+                phase: "input" | "output" | "tool";
+                rule: string;
+                action: string;
+                severity: string;
+                /** @description The action was not carried out */
+                shadow: boolean;
+            };
+            /** @description Passages of documents that a model was given; for callers with tasks:read */
+            sources?: {
+                list: {
+                    [key: string]: unknown;
+                }[];
+                in_prompt: boolean;
+            };
+            checkpoint?: {
+                /** @description What :restore takes */
+                id: number;
+                reason: string;
+                step: number;
+                agent?: string;
+                /** @description RFC 3339 */
+                at: string;
+            };
+            attempt?: {
+                number: number;
+                /** @description Why the attempt before ended */
+                reason: string;
+                /** @description Its process stopped */
+                interrupted: boolean;
+                /** @description How long the turn waits until the attempt */
+                delay_seconds: number;
+            };
+        };
+        MCPCall: components["schemas"]["MCPCallInitialize"] | components["schemas"]["MCPCallServerDiscover"] | components["schemas"]["MCPCallPing"] | components["schemas"]["MCPCallToolsList"] | components["schemas"]["MCPCallToolsCall"] | components["schemas"]["MCPCallNotificationsCancelled"] | components["schemas"]["MCPCallNotificationsInitialized"];
+        MCPCallAnswer: components["schemas"]["MCPCallResult"] | components["schemas"]["RPCFailure"];
+        /** @description Needs the scope agents:call. */
+        MCPCallInitialize: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "initialize";
+            params: components["schemas"]["MCPInitialize"];
+        };
+        /** @description Needs the scope agents:call or tasks:cancel. */
+        MCPCallNotificationsCancelled: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "notifications/cancelled";
+            params: components["schemas"]["MCPCancelled"];
+        };
+        /** @description Needs the scope agents:call. */
+        MCPCallNotificationsInitialized: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "notifications/initialized" | "notifications/progress" | "notifications/roots/list_changed";
+            params?: components["schemas"]["MCPParams"];
+        };
+        /** @description Needs the scope agents:call. */
+        MCPCallPing: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "ping";
+            params?: components["schemas"]["MCPParams"];
+        };
+        MCPCallResult: {
+            id: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            result: components["schemas"]["MCPDiscovered"] | components["schemas"]["MCPInitialized"] | components["schemas"]["MCPToolList"] | components["schemas"]["MCPToolResult"] | components["schemas"]["Nothing"];
+        };
+        /** @description Needs the scope agents:call. */
+        MCPCallServerDiscover: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "server/discover";
+            params: components["schemas"]["MCPParams"];
+        };
+        /** @description Needs the scope agents:call. */
+        MCPCallToolsCall: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "tools/call";
+            params: components["schemas"]["MCPToolCall"];
+        };
+        /** @description Needs the scope agents:call. */
+        MCPCallToolsList: {
+            id?: string | number | null;
+            /** @constant */
+            jsonrpc: "2.0";
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            method: "tools/list";
+            params?: components["schemas"]["MCPParams"];
+        };
+        MCPCancelled: {
+            requestId: string | number;
+            reason?: string;
+            _meta?: components["schemas"]["MCPMeta"];
+        };
+        MCPContent: {
+            /** @enum {unknown} */
+            type: "text" | "image" | "audio" | "resource_link" | "resource";
+            text?: string;
+            /** @description In base64 */
+            data?: string;
+            mimeType?: string;
+            uri?: string;
+            name?: string;
+            resource?: {
+                [key: string]: unknown;
+            };
+        };
+        MCPDiscovered: {
+            supportedVersions: string[];
+            capabilities: {
+                [key: string]: unknown;
+            };
+            instructions?: string;
+            resultType?: string;
+            ttlMs?: number;
+            cacheScope?: string;
+            _meta?: components["schemas"]["MCPMeta"];
+        };
+        /** @description A notification about the progress, or the answer, which is the last event */
+        MCPEvent: components["schemas"]["MCPProgress"] | components["schemas"]["MCPCallAnswer"];
+        MCPImplementation: {
+            name: string;
+            title?: string;
+            version: string;
+        };
+        MCPInitialize: {
+            protocolVersion: string;
+            capabilities?: {
+                [key: string]: unknown;
+            };
+            clientInfo?: {
+                [key: string]: unknown;
+            };
+            _meta?: components["schemas"]["MCPMeta"];
+        };
+        MCPInitialized: {
+            protocolVersion: string;
+            capabilities: {
+                [key: string]: unknown;
+            };
+            serverInfo: components["schemas"]["MCPImplementation"];
+            instructions?: string;
+        };
+        /** @description What MCP sends beside params, such as progressToken; in the newest revision the version of the protocol and the client's capabilities */
+        MCPMeta: {
+            [key: string]: unknown;
+        };
+        MCPParams: {
+            _meta?: components["schemas"]["MCPMeta"];
+        };
+        MCPProgress: {
+            /** @constant */
+            jsonrpc: "2.0";
+            /** @constant */
+            method: "notifications/progress";
+            params: {
+                progressToken: string | number;
+                progress: number;
+                message?: string;
+            };
+        };
+        MCPTool: {
+            name: string;
+            title?: string;
+            description: string;
+            inputSchema: {
+                [key: string]: unknown;
+            };
+            outputSchema: {
+                [key: string]: unknown;
+            };
+        };
+        MCPToolCall: {
+            /** @description The agent */
+            name: string;
+            arguments: {
+                /** @description What the agent is asked */
+                message: string;
+                context_id?: string;
+                task_id?: string;
+            };
+            _meta?: components["schemas"]["MCPMeta"];
+        };
+        MCPToolList: {
+            tools: components["schemas"]["MCPTool"][];
+            resultType?: string;
+            ttlMs?: number;
+            cacheScope?: string;
+            _meta?: components["schemas"]["MCPMeta"];
+        };
+        MCPToolResult: {
+            content: components["schemas"]["MCPContent"][];
+            structuredContent?: {
+                task_id: string;
+                context_id: string;
+                /** @enum {unknown} */
+                state: "submitted" | "working" | "completed" | "failed" | "cancelled" | "input_required" | "rejected" | "auth_required";
+                text: string;
+                data?: unknown;
+                citations?: {
+                    [key: string]: unknown;
+                }[];
+                error?: {
+                    [key: string]: unknown;
+                };
+            };
+            isError: boolean;
+            resultType?: string;
+            _meta?: components["schemas"]["MCPMeta"];
         };
         MemoryList: {
             memories: {
@@ -3403,9 +4994,7 @@ export interface components {
             role: "user" | "agent";
             parts: components["schemas"]["Part"][];
             tool_calls?: components["schemas"]["ToolCall"][];
-            metadata?: {
-                [key: string]: unknown;
-            };
+            metadata?: components["schemas"]["AnswerMetadata"];
         };
         /** @enum {unknown} */
         Meter: "input_tokens" | "output_tokens" | "cache_read_tokens" | "cache_write_tokens" | "reasoning_tokens" | "model_calls" | "tool_calls" | "runs" | "run_seconds" | "embeddings" | "stored_bytes";
@@ -3421,13 +5010,37 @@ export interface components {
             object: "list";
             data: components["schemas"]["Model"][];
         };
+        /** @description An API key with its text */
+        NewKey: {
+            id: string;
+            name: string;
+            /** @description Shown once */
+            key: string;
+            prefix: string;
+            sub: string;
+            roles: string[];
+            scope: string;
+            /** @description RFC 3339 */
+            created_at: string | null;
+            /** @description RFC 3339 */
+            rotated_at?: string | null;
+            /** @description RFC 3339 */
+            former_until?: string | null;
+            /** @description RFC 3339 */
+            expires_at: string | null;
+            /** @description RFC 3339 */
+            last_used_at: string | null;
+        };
         Nothing: Record<string, never>;
         NotificationList: {
             notifications: {
-                /** @description of the push notification config */
+                /** @description Of the push notification config, or of the entry of the agent's configuration */
                 id: string;
-                /** @enum {unknown} */
-                form: "a2a/1.0" | "a2a/0.3";
+                /**
+                 * @description a2a for an address of a caller's, webhook for the callback of a delivery, notification for one of the agent's configuration
+                 * @enum {unknown}
+                 */
+                form: "a2a/1.0" | "a2a/0.3" | "webhook" | "notification";
                 /** @enum {unknown} */
                 status: "open" | "done" | "dead";
                 /** @description since the last that did not fail */
@@ -3438,9 +5051,6 @@ export interface components {
                 created_at: string;
             }[];
         };
-        Object: {
-            [key: string]: unknown;
-        };
         OpenAIError: {
             error: {
                 message: string;
@@ -3450,6 +5060,41 @@ export interface components {
                 details?: {
                     [key: string]: unknown;
                 };
+            };
+        };
+        OpenAIResponse: {
+            id: string;
+            /** @constant */
+            object: "response";
+            created_at: number;
+            /** @enum {unknown} */
+            status: "queued" | "in_progress" | "completed" | "incomplete" | "failed" | "cancelled";
+            background?: boolean;
+            error: {
+                code: string;
+                message: string;
+                details?: {
+                    [key: string]: unknown;
+                };
+            } | null;
+            incomplete_details: {
+                /** @constant */
+                reason: "content_filter";
+            } | null;
+            model: string;
+            output: {
+                id: string;
+                /** @enum {unknown} */
+                type: "message" | "mcp_call" | "mcp_approval_request";
+            }[];
+            previous_response_id: string | null;
+            usage: {
+                input_tokens: number;
+                output_tokens: number;
+                total_tokens: number;
+            } | null;
+            metadata: {
+                [key: string]: unknown;
             };
         };
         Overage: {
@@ -3493,6 +5138,8 @@ export interface components {
             allowed_models: string[];
             retention: components["schemas"]["Retention"] | null;
             documents: components["schemas"]["DocumentLimits"] | null;
+            /** @description What keeps the plan from charging, such as a currency without a price book; absent if there is nothing */
+            warnings?: string[];
             /** @description RFC 3339 */
             created_at?: string | null;
             /** @description RFC 3339 */
@@ -3567,6 +5214,50 @@ export interface components {
             effective_from?: string;
             items: components["schemas"]["PriceItem"][];
         };
+        Process: {
+            id: string;
+            host: string;
+            version: string;
+            commit: string;
+            /** @enum {unknown} */
+            role: "all" | "web" | "worker";
+            /**
+             * @description lost was not seen for 40 seconds
+             * @enum {unknown}
+             */
+            status: "serving" | "stopping" | "lost";
+            /** @description It gives this answer */
+            answering: boolean;
+            /** @description RFC 3339 */
+            started_at: string;
+            /** @description RFC 3339 */
+            seen_at: string;
+            /** @description RFC 3339 */
+            stopping_at: string | null;
+            /** @description Runs in the database that it executes */
+            running_runs: number;
+            /** @description The last that its program knows */
+            migration: number;
+            /** @description Changed keys of its configuration file that act after a restart */
+            awaits_restart: string[];
+        };
+        ProcessList: {
+            processes: components["schemas"]["Process"][];
+            /** @description Work for the whole installation */
+            leases: {
+                name: string;
+                /** @description The id of the one that does it */
+                process: string;
+                /** @description RFC 3339 */
+                expires_at: string;
+            }[];
+            schema: {
+                /** @description The last that was applied */
+                migration: number;
+                /** @description It was interrupted */
+                dirty: boolean;
+            };
+        };
         Queue: {
             pending: number;
             running: number;
@@ -3580,33 +5271,49 @@ export interface components {
                 running: number;
             }[];
         };
-        RPC: {
+        RPCError: {
+            code: number;
+            message: string;
+            data?: unknown;
+        };
+        /** @description An error of JSON-RPC */
+        RPCFailure: {
             /** @constant */
             jsonrpc: "2.0";
             id: string | number | null;
-            result?: unknown;
-            error?: {
-                code: number;
-                message: string;
-                data?: unknown;
-            };
-        } & (unknown | unknown);
-        RPCCall: {
-            /** @constant */
-            jsonrpc: "2.0";
-            id?: string | number | null;
-            method: string;
-            params?: {
-                [key: string]: unknown;
-            };
+            error: components["schemas"]["RPCError"];
         };
-        RPCRefusal: components["schemas"]["RPC"] | components["schemas"]["Error"];
+        RPCNull: null;
+        RPCRefusal: components["schemas"]["RPCFailure"] | components["schemas"]["ApiError"];
+        RateLimit: {
+            /**
+             * @description What is counted together
+             * @enum {unknown}
+             */
+            per: "app" | "agent" | "key";
+            /** @description Of a limit per agent: of this agent alone */
+            agent?: string;
+            /**
+             * @description Requests, or tokens of models
+             * @enum {unknown}
+             */
+            type: "count" | "token";
+            /** @enum {unknown} */
+            window: "minute" | "hour" | "day" | "week" | "month";
+            limit: number;
+        };
         Ready: {
             status: string;
             role?: string;
         };
         Reason: {
             reason?: string;
+        };
+        /** @description The answer to a repetition under the same Idempotency-Key: the token is stored nowhere */
+        ReplayedToken: {
+            /** @constant */
+            token_type: "Bearer";
+            expires_in: number;
         };
         Requeued: {
             id: string;
@@ -3619,46 +5326,11 @@ export interface components {
             /** @description How many the filter still selects */
             remaining: number;
         };
-        Response: {
-            id: string;
-            /** @constant */
-            object: "response";
-            created_at: number;
-            /** @enum {unknown} */
-            status: "queued" | "in_progress" | "completed" | "incomplete" | "failed" | "cancelled";
-            background?: boolean;
-            error: {
-                code: string;
-                message: string;
-                details?: {
-                    [key: string]: unknown;
-                };
-            } | null;
-            incomplete_details: {
-                /** @constant */
-                reason: "content_filter";
-            } | null;
-            model: string;
-            output: {
-                id: string;
-                /** @enum {unknown} */
-                type: "message" | "mcp_call" | "mcp_approval_request";
-            }[];
-            previous_response_id: string | null;
-            usage: {
-                input_tokens: number;
-                output_tokens: number;
-                total_tokens: number;
-            } | null;
-            metadata: {
-                [key: string]: unknown;
-            };
-        };
         ResponseEvent: {
             /** @description As the event is named, such as response.output_text.delta */
             type: string;
             sequence_number: number;
-            response?: components["schemas"]["Response"];
+            response?: components["schemas"]["OpenAIResponse"];
             output_index?: number;
             content_index?: number;
             item_id?: string;
@@ -3735,6 +5407,19 @@ export interface components {
         SecretValue: {
             value: string;
         };
+        StartList: {
+            starts: {
+                /** @description RFC 3339 */
+                at: string;
+                /** @enum {unknown} */
+                kind: "tick" | "manual" | "delivery";
+                /** @enum {unknown} */
+                outcome: "started" | "repeated" | "unsigned" | "refused" | "invalid" | "failed";
+                task_id?: string;
+                /** @description Why there is no task */
+                error?: string;
+            }[];
+        };
         Status: {
             /** @enum {unknown} */
             state: "submitted" | "working" | "completed" | "failed" | "cancelled" | "input_required" | "rejected" | "auth_required";
@@ -3783,6 +5468,8 @@ export interface components {
             task_id: string;
             context_id: string;
             agent?: string;
+            /** @description In GET /tasks: the beginning of the text that opened the task, at most 200 characters */
+            opening?: string;
             status: components["schemas"]["Status"];
             history?: components["schemas"]["Message"][];
             artifacts?: components["schemas"]["Artifact"][];
@@ -3791,38 +5478,59 @@ export interface components {
                 [key: string]: unknown;
             }[];
         };
-        /** @description An event of a task, or the error of JSON-RPC that ends the stream */
-        TaskEvent: {
-            /** @enum {unknown} */
-            type?: "task.status_update" | "task.artifact_update";
-            task_id?: string;
-            context_id?: string;
-            status?: components["schemas"]["Status"];
-            artifact?: components["schemas"]["Artifact"];
-            /** @description The artifact has more parts of one that was sent before */
-            append?: boolean;
-            last?: boolean;
+        /** @description An artifact, or more parts of one */
+        TaskArtifactEvent: {
             /** @constant */
-            jsonrpc?: "2.0";
-            id?: string | number | null;
-            error?: {
-                code: number;
-                message: string;
-                data?: unknown;
-            };
-        } & (unknown | unknown | unknown);
+            type: "task.artifact_update";
+            task_id: string;
+            context_id: string;
+            artifact: components["schemas"]["Artifact"];
+            /** @description The artifact has more parts of one that was sent before */
+            append: boolean;
+            last: boolean;
+        };
+        /** @description An event of a task, or the error of JSON-RPC that ends the stream */
+        TaskEvent: components["schemas"]["TaskStatusEvent"] | components["schemas"]["TaskArtifactEvent"] | components["schemas"]["TaskToolResultEvent"] | components["schemas"]["RPCFailure"];
         TaskList: {
             tasks: components["schemas"]["Task"][];
             next_page_token: string;
             total_size: number;
         };
+        TaskLog: {
+            task_id: string;
+            entries: components["schemas"]["LogEntry"][];
+            next_page_token: string;
+        };
+        /** @description A status of a task; in the state working the text since the event before */
+        TaskStatusEvent: {
+            /** @constant */
+            type: "task.status_update";
+            task_id: string;
+            context_id: string;
+            status: components["schemas"]["Status"];
+        };
+        /** @description What a tool answered, in streams with tool_results for callers with the scope tasks:read */
+        TaskToolResultEvent: {
+            /** @constant */
+            type: "task.tool_result";
+            task_id: string;
+            context_id: string;
+            call_id: string;
+            tool: string;
+            /** @description What the model reads */
+            text: string;
+            failed: boolean;
+            /** @description The path of the sub-agent that called the tool */
+            agent?: string;
+        };
         Token: {
             /** @description Shown once */
-            access_token?: string;
+            access_token: string;
             /** @constant */
             token_type: "Bearer";
             expires_in: number;
         };
+        TokenAnswer: components["schemas"]["Token"] | components["schemas"]["ReplayedToken"];
         TokenOrder: {
             sub: string;
             roles?: string[];
@@ -3873,6 +5581,52 @@ export interface components {
         };
         ToolPinList: {
             tools: components["schemas"]["ToolPin"][];
+        };
+        Traffic: {
+            minutes: number;
+            total: components["schemas"]["TrafficCounts"];
+            apps: components["schemas"]["TrafficOfApp"][];
+            /** @description Of apps beyond the list, together */
+            rest: components["schemas"]["TrafficCounts"];
+        };
+        TrafficCounts: {
+            /** @description Requests to agents */
+            calls: number;
+            /** @description Of the calls, those with an error of the server */
+            failed: number;
+            /** @description Of the calls, those that a limit or a budget refused */
+            refused: number;
+            /** @description Of the calls, those with an error of the caller */
+            rejected: number;
+            /** @description Median duration of the calls that are no streams; null without any */
+            p50_seconds: number | null;
+            p99_seconds: number | null;
+            /** @description Attempts of runs that ended */
+            runs: number;
+            /** @description Of the runs, those that failed or are tried again */
+            failed_runs: number;
+            run_p50_seconds: number | null;
+            run_p99_seconds: number | null;
+        };
+        TrafficOfApp: {
+            app: string;
+            /** @description Requests to agents */
+            calls: number;
+            /** @description Of the calls, those with an error of the server */
+            failed: number;
+            /** @description Of the calls, those that a limit or a budget refused */
+            refused: number;
+            /** @description Of the calls, those with an error of the caller */
+            rejected: number;
+            /** @description Median duration of the calls that are no streams; null without any */
+            p50_seconds: number | null;
+            p99_seconds: number | null;
+            /** @description Attempts of runs that ended */
+            runs: number;
+            /** @description Of the runs, those that failed or are tried again */
+            failed_runs: number;
+            run_p50_seconds: number | null;
+            run_p99_seconds: number | null;
         };
         TriggerList: {
             triggers: {
@@ -4002,6 +5756,22 @@ export interface components {
                 url: string;
             }[];
         };
+        V1Artifact: {
+            artifactId: string;
+            name?: string;
+            description?: string;
+            parts: components["schemas"]["V1Part"][];
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        V1ArtifactUpdate: {
+            taskId: string;
+            contextId: string;
+            artifact: components["schemas"]["V1Artifact"];
+            append: boolean;
+            lastChunk: boolean;
+        };
         V1Card: {
             agent: {
                 name: string;
@@ -4014,60 +5784,61 @@ export interface components {
                 };
             };
         };
+        V1DataPart: {
+            data: {
+                [key: string]: unknown;
+            };
+        };
         /** @description In the format message one of task, msg, artifactUpdate and error, and nothing in the event named done; in the format response a piece of the answer */
         V1Event: {
             task?: {
-                id?: string;
-                contextId?: string;
-                status?: {
-                    [key: string]: unknown;
-                };
-            } & {
-                [key: string]: unknown;
+                id: string;
+                contextId: string;
+                status?: components["schemas"]["V1Status"];
+                history?: components["schemas"]["V1Message"][];
+                artifacts?: components["schemas"]["V1Artifact"][];
             };
             msg?: components["schemas"]["V1Message"];
-            artifactUpdate?: {
-                taskId: string;
-                contextId?: string;
-                artifact: {
-                    [key: string]: unknown;
-                };
-                append?: boolean;
-                lastChunk?: boolean;
-            };
-            error?: components["schemas"]["Error"]["error"];
+            artifactUpdate?: components["schemas"]["V1ArtifactUpdate"];
+            error?: components["schemas"]["ErrorRecord"];
+            /** @description In the format response: a piece of the answer */
             response?: {
-                [key: string]: unknown;
+                content: components["schemas"]["V1Part"][];
+                tool_calls?: components["schemas"]["ToolCall"][];
+                metadata?: components["schemas"]["AnswerMetadata"];
             };
             messageId?: string;
             /** @description Where to resume */
             eventId?: number;
             done?: boolean;
         };
-        V1Message: {
-            messageId?: string;
-            contextId?: string;
-            taskId?: string;
-            /** @description ROLE_USER or user, or the number of it; answers have the name */
-            role: string | number;
-            parts: components["schemas"]["V1Part"][];
-            tool_calls?: components["schemas"]["ToolCall"][];
-            metadata?: {
-                [key: string]: unknown;
-            };
-        };
-        V1Part: {
-            text?: string;
-            file?: {
+        V1FilePart: {
+            /** @description With file_with_uri or with file_with_bytes, which is base64 */
+            file: {
                 file_with_uri?: string;
                 file_with_bytes?: string;
                 media_type?: string;
                 name?: string;
             };
-            data?: {
-                [key: string]: unknown;
-            };
-        } & (unknown | unknown | unknown);
+        };
+        V1Message: {
+            messageId?: string;
+            contextId?: string;
+            taskId?: string;
+            /**
+             * @description Users send ROLE_USER, or another form of it; answers have the names ROLE_USER and ROLE_AGENT
+             * @enum {unknown}
+             */
+            role: "ROLE_USER" | "ROLE_AGENT" | "user" | "agent" | 1 | 2;
+            parts: components["schemas"]["V1Part"][];
+            tool_calls?: components["schemas"]["ToolCall"][];
+            metadata?: components["schemas"]["AnswerMetadata"];
+        };
+        /** @description The answer of an agent that sends a message instead of a task */
+        V1MessageAnswer: {
+            msg: components["schemas"]["V1Message"];
+        };
+        V1Part: components["schemas"]["V1TextPart"] | components["schemas"]["V1FilePart"] | components["schemas"]["V1DataPart"];
         V1Send: {
             tenant?: string;
             message: components["schemas"]["V1Message"];
@@ -4077,29 +5848,31 @@ export interface components {
                 includeArtifacts?: boolean;
             };
         };
-        V1SendAnswer: {
-            task?: components["schemas"]["V1Task"];
-            msg?: components["schemas"]["V1Message"];
-        } & (unknown | unknown);
+        V1SendAnswer: components["schemas"]["V1TaskAnswer"] | components["schemas"]["V1MessageAnswer"];
+        V1Status: {
+            /** @enum {unknown} */
+            state: "TASK_STATE_SUBMITTED" | "TASK_STATE_WORKING" | "TASK_STATE_COMPLETED" | "TASK_STATE_FAILED" | "TASK_STATE_CANCELLED" | "TASK_STATE_INPUT_REQUIRED" | "TASK_STATE_REJECTED" | "TASK_STATE_AUTH_REQUIRED";
+            update?: components["schemas"]["V1Message"];
+            /** @description RFC 3339 */
+            timestamp: string;
+        };
         V1Task: {
             id: string;
             contextId: string;
-            status: {
-                /** @enum {unknown} */
-                state: "TASK_STATE_SUBMITTED" | "TASK_STATE_WORKING" | "TASK_STATE_COMPLETED" | "TASK_STATE_FAILED" | "TASK_STATE_CANCELLED" | "TASK_STATE_INPUT_REQUIRED" | "TASK_STATE_REJECTED" | "TASK_STATE_AUTH_REQUIRED";
-                update?: components["schemas"]["V1Message"];
-                /** @description RFC 3339 */
-                timestamp: string;
-            };
+            status: components["schemas"]["V1Status"];
             history?: components["schemas"]["V1Message"][];
-            artifacts?: {
-                [key: string]: unknown;
-            }[];
+            artifacts?: components["schemas"]["V1Artifact"][];
+        };
+        V1TaskAnswer: {
+            task: components["schemas"]["V1Task"];
         };
         V1TaskList: {
             tasks: components["schemas"]["V1Task"][];
             nextPageToken: string;
             totalSize: number;
+        };
+        V1TextPart: {
+            text: string;
         };
         WebhookAnswer: {
             task_id: string;
@@ -4382,110 +6155,110 @@ export interface components {
             };
         };
         /** @description Any other error */
-        Error: {
+        ApiError: {
             headers: {
                 "Retry-After": components["headers"]["Retry-After"];
                 "X-Request-Id": components["headers"]["X-Request-Id"];
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["Error"];
+                "application/json": components["schemas"]["ApiError"];
             };
         };
         /** @description Bad Request */
-        Error400: {
+        ApiError400: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["Error"];
+                "application/json": components["schemas"]["ApiError"];
             };
         };
         /** @description Unauthorized */
-        Error401: {
+        ApiError401: {
             headers: {
                 "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
                 "X-Request-Id": components["headers"]["X-Request-Id"];
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["Error"];
+                "application/json": components["schemas"]["ApiError"];
             };
         };
         /** @description Forbidden */
-        Error403: {
+        ApiError403: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["Error"];
+                "application/json": components["schemas"]["ApiError"];
             };
         };
         /** @description Not Found */
-        Error404: {
+        ApiError404: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["Error"];
+                "application/json": components["schemas"]["ApiError"];
             };
         };
         /** @description Method Not Allowed */
-        Error405: {
+        ApiError405: {
             headers: {
                 Allow: components["headers"]["Allow"];
                 "X-Request-Id": components["headers"]["X-Request-Id"];
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["Error"];
+                "application/json": components["schemas"]["ApiError"];
             };
         };
         /** @description Conflict */
-        Error409: {
+        ApiError409: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["Error"];
+                "application/json": components["schemas"]["ApiError"];
             };
         };
         /** @description Precondition Failed */
-        Error412: {
+        ApiError412: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["Error"];
+                "application/json": components["schemas"]["ApiError"];
             };
         };
         /** @description Request Entity Too Large */
-        Error413: {
+        ApiError413: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["Error"];
+                "application/json": components["schemas"]["ApiError"];
             };
         };
         /** @description Unprocessable Entity */
-        Error422: {
+        ApiError422: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["Error"];
+                "application/json": components["schemas"]["ApiError"];
             };
         };
         /** @description Too Many Requests */
-        Error429: {
+        ApiError429: {
             headers: {
                 RateLimit: components["headers"]["RateLimit"];
                 "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
@@ -4497,38 +6270,38 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["Error"];
+                "application/json": components["schemas"]["ApiError"];
             };
         };
         /** @description Request Header Fields Too Large */
-        Error431: {
+        ApiError431: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["Error"];
+                "application/json": components["schemas"]["ApiError"];
             };
         };
         /** @description Internal Server Error */
-        Error500: {
+        ApiError500: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["Error"];
+                "application/json": components["schemas"]["ApiError"];
             };
         };
         /** @description Service Unavailable */
-        Error503: {
+        ApiError503: {
             headers: {
                 "Retry-After": components["headers"]["Retry-After"];
                 "X-Request-Id": components["headers"]["X-Request-Id"];
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["Error"];
+                "application/json": components["schemas"]["ApiError"];
             };
         };
         /** @description Any other error */
@@ -4729,7 +6502,7 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
-    post: {
+    callA2A: {
         parameters: {
             query?: {
                 /** @description The name of an agent */
@@ -4752,7 +6525,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["RPCCall"];
+                "application/json": components["schemas"]["A2ACall"];
             };
         };
         responses: {
@@ -4769,8 +6542,8 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RPC"];
-                    "text/event-stream": string;
+                    "application/json": components["schemas"]["A2ACallAnswer"];
+                    "text/event-stream": components["schemas"]["A2ACallAnswer"];
                 };
             };
             /** @description No Content: to a request without an id */
@@ -4787,21 +6560,21 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_well_known_agent_card_json: {
+    getAppCard: {
         parameters: {
             query?: never;
             header?: {
@@ -4835,18 +6608,18 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_well_known_card_keys_json: {
+    getCardKeys: {
         parameters: {
             query?: never;
             header?: {
@@ -4868,14 +6641,14 @@ export interface operations {
                     "application/jwk-set+json": components["schemas"]["JWKS"];
                 };
             };
-            400: components["responses"]["Error400"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_well_known_jwks_json: {
+    getJWKS: {
         parameters: {
             query?: never;
             header?: {
@@ -4897,14 +6670,14 @@ export interface operations {
                     "application/jwk-set+json": components["schemas"]["JWKS"];
                 };
             };
-            400: components["responses"]["Error400"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_a2a_agent: {
+    callA2AAgent: {
         parameters: {
             query?: {
                 /** @description The version of the protocol: 1.0 or 0.3 */
@@ -4928,7 +6701,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["RPCCall"];
+                "application/json": components["schemas"]["A2ACall"];
             };
         };
         responses: {
@@ -4945,8 +6718,8 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RPC"];
-                    "text/event-stream": string;
+                    "application/json": components["schemas"]["A2ACallAnswer"];
+                    "text/event-stream": components["schemas"]["A2ACallAnswer"];
                 };
             };
             /** @description No Content: to a request without an id */
@@ -4963,21 +6736,21 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_a2a_agent_well_known_agent_card_json: {
+    getA2ACard: {
         parameters: {
             query?: never;
             header?: {
@@ -5014,18 +6787,18 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_a2a_agent_extendedAgentCard: {
+    getExtendedA2ACard: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -5068,7 +6841,7 @@ export interface operations {
             default: components["responses"]["A2AError"];
         };
     };
-    post_a2a_agent_message_send: {
+    sendA2AMessage: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -5125,7 +6898,7 @@ export interface operations {
             default: components["responses"]["A2AError"];
         };
     };
-    post_a2a_agent_message_stream: {
+    streamA2AMessage: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -5165,7 +6938,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": string;
+                    "text/event-stream": components["schemas"]["A2AEvent"];
                 };
             };
             400: components["responses"]["A2AError400"];
@@ -5182,7 +6955,7 @@ export interface operations {
             default: components["responses"]["A2AError"];
         };
     };
-    get_a2a_agent_tasks: {
+    listA2ATasks: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -5259,7 +7032,7 @@ export interface operations {
             default: components["responses"]["A2AError"];
         };
     };
-    get_a2a_agent_tasks_task: {
+    getA2ATask: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -5308,7 +7081,7 @@ export interface operations {
             default: components["responses"]["A2AError"];
         };
     };
-    get_a2a_agent_tasks_task_pushNotificationConfigs: {
+    listA2APushes: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -5353,7 +7126,7 @@ export interface operations {
             default: components["responses"]["A2AError"];
         };
     };
-    post_a2a_agent_tasks_task_pushNotificationConfigs: {
+    createA2APush: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -5403,7 +7176,7 @@ export interface operations {
             default: components["responses"]["A2AError"];
         };
     };
-    get_a2a_agent_tasks_task_pushNotificationConfigs_config: {
+    getA2APush: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -5450,7 +7223,7 @@ export interface operations {
             default: components["responses"]["A2AError"];
         };
     };
-    delete_a2a_agent_tasks_task_pushNotificationConfigs_config: {
+    deleteA2APush: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -5497,7 +7270,7 @@ export interface operations {
             default: components["responses"]["A2AError"];
         };
     };
-    post_a2a_agent_tasks_task_cancel: {
+    cancelA2ATask: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -5552,7 +7325,7 @@ export interface operations {
             default: components["responses"]["A2AError"];
         };
     };
-    get_a2a_agent_tasks_task_subscribe: {
+    subscribeA2ATask: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -5585,7 +7358,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": string;
+                    "text/event-stream": components["schemas"]["A2AEvent"];
                 };
             };
             400: components["responses"]["A2AError400"];
@@ -5599,7 +7372,7 @@ export interface operations {
             default: components["responses"]["A2AError"];
         };
     };
-    post_a2a_agent_tasks_task_subscribe: {
+    resubscribeA2ATask: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -5636,7 +7409,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": string;
+                    "text/event-stream": components["schemas"]["A2AEvent"];
                 };
             };
             400: components["responses"]["A2AError400"];
@@ -5651,7 +7424,7 @@ export interface operations {
             default: components["responses"]["A2AError"];
         };
     };
-    get_a2a_agent_v0_3_v1_card: {
+    getExtendedA2ACard03: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -5694,7 +7467,7 @@ export interface operations {
             default: components["responses"]["A2AError03"];
         };
     };
-    post_a2a_agent_v0_3_v1_message_send: {
+    sendA2AMessage03: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -5751,7 +7524,7 @@ export interface operations {
             default: components["responses"]["A2AError03"];
         };
     };
-    post_a2a_agent_v0_3_v1_message_stream: {
+    streamA2AMessage03: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -5791,7 +7564,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": string;
+                    "text/event-stream": components["schemas"]["A2AEvent03"];
                 };
             };
             400: components["responses"]["A2AError03400"];
@@ -5808,7 +7581,7 @@ export interface operations {
             default: components["responses"]["A2AError03"];
         };
     };
-    get_a2a_agent_v0_3_v1_tasks: {
+    listA2ATasks03: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -5885,7 +7658,7 @@ export interface operations {
             default: components["responses"]["A2AError03"];
         };
     };
-    get_a2a_agent_v0_3_v1_tasks_task: {
+    getA2ATask03: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -5934,7 +7707,7 @@ export interface operations {
             default: components["responses"]["A2AError03"];
         };
     };
-    get_a2a_agent_v0_3_v1_tasks_task_pushNotificationConfigs: {
+    listA2APushes03: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -5979,7 +7752,7 @@ export interface operations {
             default: components["responses"]["A2AError03"];
         };
     };
-    post_a2a_agent_v0_3_v1_tasks_task_pushNotificationConfigs: {
+    createA2APush03: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -6029,7 +7802,7 @@ export interface operations {
             default: components["responses"]["A2AError03"];
         };
     };
-    get_a2a_agent_v0_3_v1_tasks_task_pushNotificationConfigs_config: {
+    getA2APush03: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -6076,7 +7849,7 @@ export interface operations {
             default: components["responses"]["A2AError03"];
         };
     };
-    delete_a2a_agent_v0_3_v1_tasks_task_pushNotificationConfigs_config: {
+    deleteA2APush03: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -6121,7 +7894,7 @@ export interface operations {
             default: components["responses"]["A2AError03"];
         };
     };
-    post_a2a_agent_v0_3_v1_tasks_task_cancel: {
+    cancelA2ATask03: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -6176,7 +7949,7 @@ export interface operations {
             default: components["responses"]["A2AError03"];
         };
     };
-    get_a2a_agent_v0_3_v1_tasks_task_subscribe: {
+    subscribeA2ATask03: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -6209,7 +7982,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": string;
+                    "text/event-stream": components["schemas"]["A2AEvent03"];
                 };
             };
             400: components["responses"]["A2AError03400"];
@@ -6223,7 +7996,7 @@ export interface operations {
             default: components["responses"]["A2AError03"];
         };
     };
-    post_a2a_agent_v0_3_v1_tasks_task_subscribe: {
+    resubscribeA2ATask03: {
         parameters: {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
@@ -6260,7 +8033,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": string;
+                    "text/event-stream": components["schemas"]["A2AEvent03"];
                 };
             };
             400: components["responses"]["A2AError03400"];
@@ -6275,11 +8048,11 @@ export interface operations {
             default: components["responses"]["A2AError03"];
         };
     };
-    get_admin_apps: {
+    listApps: {
         parameters: {
             query?: {
                 /** @description In this state alone */
-                status?: string;
+                status?: "active" | "suspended" | "deleting";
                 /** @description How many to list */
                 page_size?: number;
                 /** @description Where to go on: the token of the page before */
@@ -6304,18 +8077,18 @@ export interface operations {
                     "application/json": components["schemas"]["AppList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_apps: {
+    createApp: {
         parameters: {
             query?: {
                 /** @description Check only, change nothing */
@@ -6346,7 +8119,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["App"];
+                    "application/json": components["schemas"]["AppCheck"];
                 };
             };
             /** @description Created */
@@ -6362,22 +8135,22 @@ export interface operations {
                     "application/json": components["schemas"]["App"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app: {
+    getApp: {
         parameters: {
             query?: never;
             header?: {
@@ -6415,19 +8188,19 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            412: components["responses"]["Error412"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            412: components["responses"]["ApiError412"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    put_admin_apps_app: {
+    putApp: {
         parameters: {
             query?: {
                 /** @description Check only, change nothing */
@@ -6465,22 +8238,22 @@ export interface operations {
                     "application/json": components["schemas"]["App"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    delete_admin_apps_app: {
+    deleteApp: {
         parameters: {
             query?: {
                 /** @description The app was imported into another installation: its accounts are not settled, and its vector stores stay */
@@ -6511,22 +8284,22 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    patch_admin_apps_app: {
+    patchApp: {
         parameters: {
             query?: {
                 /** @description Check only, change nothing */
@@ -6564,30 +8337,30 @@ export interface operations {
                     "application/json": components["schemas"]["App"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app_authz_explain: {
+    explainAuthorization: {
         parameters: {
-            query?: {
+            query: {
                 /** @description Of a principal */
-                subject?: string;
+                subject: string;
                 /** @description What the action is about */
                 object?: string;
                 /** @description What is to be done */
-                action?: string;
+                action: string;
                 /** @description Of the principal, with commas between them */
                 roles?: string;
                 /** @description Of the principal's token */
@@ -6615,18 +8388,18 @@ export interface operations {
                     "application/json": components["schemas"]["Explanation"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app_budgets: {
+    listAppBudgets: {
         parameters: {
             query?: never;
             header?: {
@@ -6651,18 +8424,18 @@ export interface operations {
                     "application/json": components["schemas"]["BudgetList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_apps_app_budgets: {
+    createAppBudget: {
         parameters: {
             query?: never;
             header?: {
@@ -6695,22 +8468,22 @@ export interface operations {
                     "application/json": components["schemas"]["Budget"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app_budgets_budget: {
+    getAppBudget: {
         parameters: {
             query?: never;
             header?: {
@@ -6737,18 +8510,18 @@ export interface operations {
                     "application/json": components["schemas"]["Budget"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    put_admin_apps_app_budgets_budget: {
+    putAppBudget: {
         parameters: {
             query?: never;
             header?: {
@@ -6782,22 +8555,22 @@ export interface operations {
                     "application/json": components["schemas"]["Budget"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    delete_admin_apps_app_budgets_budget: {
+    deleteAppBudget: {
         parameters: {
             query?: never;
             header?: {
@@ -6825,22 +8598,22 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app_buyer: {
+    getBuyer: {
         parameters: {
             query?: never;
             header?: {
@@ -6865,18 +8638,18 @@ export interface operations {
                     "application/json": components["schemas"]["InvoiceParty"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    put_admin_apps_app_buyer: {
+    putBuyer: {
         parameters: {
             query?: never;
             header?: {
@@ -6908,22 +8681,22 @@ export interface operations {
                     "application/json": components["schemas"]["InvoiceParty"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app_credits: {
+    listCredits: {
         parameters: {
             query?: never;
             header?: {
@@ -6948,18 +8721,18 @@ export interface operations {
                     "application/json": components["schemas"]["CreditList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_apps_app_credits: {
+    createCredit: {
         parameters: {
             query?: never;
             header?: {
@@ -6992,22 +8765,22 @@ export interface operations {
                     "application/json": components["schemas"]["Credit"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app_credits_credit: {
+    getCredit: {
         parameters: {
             query?: never;
             header?: {
@@ -7034,18 +8807,18 @@ export interface operations {
                     "application/json": components["schemas"]["Credit"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    delete_admin_apps_app_credits_credit: {
+    revokeCredit: {
         parameters: {
             query?: never;
             header?: {
@@ -7073,27 +8846,27 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app_export: {
+    exportApp: {
         parameters: {
             query?: never;
-            header?: {
+            header: {
                 /** @description The passphrase of the file, 12 to 1,024 bytes, in base64 */
-                "X-Passphrase"?: string;
+                "X-Passphrase": string;
                 /** @description Names the request; answers have it, chosen by the server if the request has none */
                 "X-Request-Id"?: string;
             };
@@ -7115,19 +8888,19 @@ export interface operations {
                     "application/x-ndjson": string;
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            412: components["responses"]["Error412"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            412: components["responses"]["ApiError412"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app_invoices: {
+    listAppInvoices: {
         parameters: {
             query?: never;
             header?: {
@@ -7152,18 +8925,18 @@ export interface operations {
                     "application/json": components["schemas"]["InvoiceList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app_invoices_invoice: {
+    getAppInvoice: {
         parameters: {
             query?: never;
             header?: {
@@ -7193,18 +8966,18 @@ export interface operations {
                     "text/html": string;
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_apps_app_invoices_invoice_finalize: {
+    finalizeInvoice: {
         parameters: {
             query?: never;
             header?: {
@@ -7238,22 +9011,71 @@ export interface operations {
                     "application/json": components["schemas"]["Invoice"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_apps_app_invoices_invoice_reissue: {
+    reissueInvoice: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Under one key the request takes effect once */
+                "Idempotency-Key"?: string;
+                /** @description Names the request; answers have it, chosen by the server if the request has none */
+                "X-Request-Id"?: string;
+            };
+            path: {
+                /** @description The name of an app */
+                app: string;
+                /** @description The id of an invoice */
+                invoice: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["InvoiceReissue"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Invoice"];
+                };
+            };
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
+        };
+    };
+    reverseInvoice: {
         parameters: {
             query?: never;
             header?: {
@@ -7287,71 +9109,22 @@ export interface operations {
                     "application/json": components["schemas"]["Invoice"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_apps_app_invoices_invoice_reverse: {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description Under one key the request takes effect once */
-                "Idempotency-Key"?: string;
-                /** @description Names the request; answers have it, chosen by the server if the request has none */
-                "X-Request-Id"?: string;
-            };
-            path: {
-                /** @description The name of an app */
-                app: string;
-                /** @description The id of an invoice */
-                invoice: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Nothing"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
-                    "X-Request-Id": components["headers"]["X-Request-Id"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Invoice"];
-                };
-            };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
-        };
-    };
-    get_admin_apps_app_keys: {
+    listKeys: {
         parameters: {
             query?: never;
             header?: {
@@ -7376,18 +9149,18 @@ export interface operations {
                     "application/json": components["schemas"]["KeyList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_apps_app_keys: {
+    createKey: {
         parameters: {
             query?: never;
             header?: {
@@ -7417,25 +9190,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Key"];
+                    "application/json": components["schemas"]["KeyAnswer"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app_keys_key: {
+    getKey: {
         parameters: {
             query?: never;
             header?: {
@@ -7462,18 +9235,18 @@ export interface operations {
                     "application/json": components["schemas"]["Key"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    delete_admin_apps_app_keys_key: {
+    deleteKey: {
         parameters: {
             query?: never;
             header?: {
@@ -7501,22 +9274,22 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_apps_app_keys_key_rotate: {
+    rotateKey: {
         parameters: {
             query?: never;
             header?: {
@@ -7547,25 +9320,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Key"];
+                    "application/json": components["schemas"]["KeyAnswer"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app_ledger: {
+    getLedger: {
         parameters: {
             query?: {
                 /** @description How many to list */
@@ -7595,18 +9368,18 @@ export interface operations {
                     "application/json": components["schemas"]["Ledger"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app_revisions: {
+    listAppRevisions: {
         parameters: {
             query?: never;
             header?: {
@@ -7631,18 +9404,18 @@ export interface operations {
                     "application/json": components["schemas"]["ConfigRevisionList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app_revisions_revision: {
+    getAppRevision: {
         parameters: {
             query?: never;
             header?: {
@@ -7682,19 +9455,19 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            412: components["responses"]["Error412"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            412: components["responses"]["ApiError412"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_apps_app_revisions_revision_restore: {
+    restoreAppRevision: {
         parameters: {
             query?: {
                 /** @description Check only, change nothing */
@@ -7730,22 +9503,22 @@ export interface operations {
                     "application/json": components["schemas"]["App"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app_roles: {
+    listRoles: {
         parameters: {
             query?: never;
             header?: {
@@ -7770,18 +9543,18 @@ export interface operations {
                     "application/json": components["schemas"]["RoleList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_apps_app_roles: {
+    createRole: {
         parameters: {
             query?: never;
             header?: {
@@ -7814,22 +9587,22 @@ export interface operations {
                     "application/json": components["schemas"]["Role"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app_roles_role: {
+    getRole: {
         parameters: {
             query?: never;
             header?: {
@@ -7856,18 +9629,18 @@ export interface operations {
                     "application/json": components["schemas"]["Role"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    put_admin_apps_app_roles_role: {
+    putRole: {
         parameters: {
             query?: never;
             header?: {
@@ -7901,22 +9674,22 @@ export interface operations {
                     "application/json": components["schemas"]["Role"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    delete_admin_apps_app_roles_role: {
+    deleteRole: {
         parameters: {
             query?: never;
             header?: {
@@ -7944,22 +9717,22 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app_secrets: {
+    listAppSecrets: {
         parameters: {
             query?: never;
             header?: {
@@ -7984,18 +9757,18 @@ export interface operations {
                     "application/json": components["schemas"]["SecretList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    put_admin_apps_app_secrets_name: {
+    putAppSecret: {
         parameters: {
             query?: never;
             header?: {
@@ -8029,22 +9802,22 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    delete_admin_apps_app_secrets_name: {
+    deleteAppSecret: {
         parameters: {
             query?: never;
             header?: {
@@ -8074,22 +9847,22 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_apps_app_tokens: {
+    createToken: {
         parameters: {
             query?: never;
             header?: {
@@ -8118,25 +9891,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Token"];
+                    "application/json": components["schemas"]["TokenAnswer"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_apps_app_tokens_revoke: {
+    revokeTokens: {
         parameters: {
             query?: never;
             header?: {
@@ -8166,22 +9939,22 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app_tools: {
+    listAppTools: {
         parameters: {
             query?: never;
             header?: {
@@ -8206,18 +9979,18 @@ export interface operations {
                     "application/json": components["schemas"]["ToolPinList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_apps_app_tools_server_tool_accept: {
+    acceptAppTool: {
         parameters: {
             query?: never;
             header?: {
@@ -8253,22 +10026,22 @@ export interface operations {
                     "application/json": components["schemas"]["ToolPin"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_apps_app_usage: {
+    getAppUsage: {
         parameters: {
             query?: {
                 /** @description From this day or time on, such as 2026-11-01 */
@@ -8298,20 +10071,21 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Usage"];
+                    "text/csv": string;
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_apps_app_resume: {
+    resumeApp: {
         parameters: {
             query?: never;
             header?: {
@@ -8346,22 +10120,22 @@ export interface operations {
                     "application/json": components["schemas"]["App"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_apps_app_suspend: {
+    suspendApp: {
         parameters: {
             query?: never;
             header?: {
@@ -8396,30 +10170,30 @@ export interface operations {
                     "application/json": components["schemas"]["App"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_apps_import: {
+    importApp: {
         parameters: {
             query?: {
                 /** @description What becomes of the grants of the app, which are powers over the host: keep or drop; needed if it has any */
-                grants?: string;
+                grants?: "keep" | "drop";
             };
-            header?: {
+            header: {
                 /** @description The passphrase of the file, 12 to 1,024 bytes, in base64 */
-                "X-Passphrase"?: string;
+                "X-Passphrase": string;
                 /** @description Names the request; answers have it, chosen by the server if the request has none */
                 "X-Request-Id"?: string;
             };
@@ -8443,27 +10217,27 @@ export interface operations {
                     "application/json": components["schemas"]["ImportedApp"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_audit: {
+    listAuditEntries: {
         parameters: {
             query?: {
-                /** @description The name of an app */
+                /** @description The name or the id of an app */
                 app?: string;
                 /** @description Who did it */
                 actor?: string;
-                /** @description What is to be done */
+                /** @description Entries of this action, such as app.update, or of all actions that begin with it and a dot, such as invoice */
                 action?: string;
                 /** @description From this time on, such as 2026-11-01T00:00:00Z */
                 since?: string;
@@ -8493,25 +10267,25 @@ export interface operations {
                     "application/json": components["schemas"]["AuditPage"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_audit_export: {
+    exportAuditEntries: {
         parameters: {
             query?: {
-                /** @description The name of an app */
+                /** @description The name or the id of an app */
                 app?: string;
                 /** @description Who did it */
                 actor?: string;
-                /** @description What is to be done */
+                /** @description Entries of this action, such as app.update, or of all actions that begin with it and a dot, such as invoice */
                 action?: string;
                 /** @description From this time on, such as 2026-11-01T00:00:00Z */
                 since?: string;
@@ -8537,18 +10311,18 @@ export interface operations {
                     "application/x-ndjson": string;
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_budgets: {
+    listPlatformBudgets: {
         parameters: {
             query?: never;
             header?: {
@@ -8570,18 +10344,18 @@ export interface operations {
                     "application/json": components["schemas"]["BudgetList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_budgets: {
+    createPlatformBudget: {
         parameters: {
             query?: never;
             header?: {
@@ -8611,22 +10385,22 @@ export interface operations {
                     "application/json": components["schemas"]["Budget"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_budgets_budget: {
+    getPlatformBudget: {
         parameters: {
             query?: never;
             header?: {
@@ -8651,18 +10425,18 @@ export interface operations {
                     "application/json": components["schemas"]["Budget"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    put_admin_budgets_budget: {
+    putPlatformBudget: {
         parameters: {
             query?: never;
             header?: {
@@ -8694,22 +10468,22 @@ export interface operations {
                     "application/json": components["schemas"]["Budget"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    delete_admin_budgets_budget: {
+    deletePlatformBudget: {
         parameters: {
             query?: never;
             header?: {
@@ -8735,22 +10509,22 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_exports: {
+    listExports: {
         parameters: {
             query?: never;
             header?: {
@@ -8772,22 +10546,22 @@ export interface operations {
                     "application/json": components["schemas"]["ExportList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_invoices: {
+    listAllInvoices: {
         parameters: {
             query?: {
-                /** @description In this state alone */
-                status?: string;
+                /** @description In this state alone; final includes reversed invoices and credit notes */
+                status?: "draft" | "final";
                 /** @description Of this month alone, such as 2026-11 */
                 month?: string;
                 /** @description How many to list */
@@ -8814,18 +10588,18 @@ export interface operations {
                     "application/json": components["schemas"]["InvoicePage"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_plans: {
+    listPlans: {
         parameters: {
             query?: never;
             header?: {
@@ -8847,18 +10621,18 @@ export interface operations {
                     "application/json": components["schemas"]["PlanList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_plans: {
+    createPlan: {
         parameters: {
             query?: never;
             header?: {
@@ -8888,22 +10662,22 @@ export interface operations {
                     "application/json": components["schemas"]["Plan"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_plans_plan: {
+    getPlan: {
         parameters: {
             query?: never;
             header?: {
@@ -8928,18 +10702,18 @@ export interface operations {
                     "application/json": components["schemas"]["Plan"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    put_admin_plans_plan: {
+    putPlan: {
         parameters: {
             query?: never;
             header?: {
@@ -8971,22 +10745,22 @@ export interface operations {
                     "application/json": components["schemas"]["Plan"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_prices: {
+    listPrices: {
         parameters: {
             query?: never;
             header?: {
@@ -9008,18 +10782,18 @@ export interface operations {
                     "application/json": components["schemas"]["PriceList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_prices: {
+    createPrice: {
         parameters: {
             query?: never;
             header?: {
@@ -9049,22 +10823,22 @@ export interface operations {
                     "application/json": components["schemas"]["Price"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_prices_version: {
+    getPrice: {
         parameters: {
             query?: never;
             header?: {
@@ -9089,18 +10863,18 @@ export interface operations {
                     "application/json": components["schemas"]["Price"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    delete_admin_prices_version: {
+    deletePrice: {
         parameters: {
             query?: never;
             header?: {
@@ -9126,22 +10900,55 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_queue: {
+    listProcesses: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the request; answers have it, chosen by the server if the request has none */
+                "X-Request-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProcessList"];
+                };
+            };
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
+        };
+    };
+    getQueue: {
         parameters: {
             query?: never;
             header?: {
@@ -9163,18 +10970,18 @@ export interface operations {
                     "application/json": components["schemas"]["Queue"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_queue_dead: {
+    listDeadRuns: {
         parameters: {
             query?: {
                 /** @description The name of an app */
@@ -9207,18 +11014,18 @@ export interface operations {
                     "application/json": components["schemas"]["DeadRunList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_queue_dead_id_requeue: {
+    requeueDeadRun: {
         parameters: {
             query?: never;
             header?: {
@@ -9246,22 +11053,22 @@ export interface operations {
                     "application/json": components["schemas"]["Requeued"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_admin_queue_dead_requeue: {
+    requeueDeadRuns: {
         parameters: {
             query?: never;
             header?: {
@@ -9290,22 +11097,55 @@ export interface operations {
                     "application/json": components["schemas"]["RequeuedCount"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_seller: {
+    getConfigSchemaAsOperator: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the request; answers have it, chosen by the server if the request has none */
+                "X-Request-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JsonObject"];
+                };
+            };
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
+        };
+    };
+    getSeller: {
         parameters: {
             query?: never;
             header?: {
@@ -9327,18 +11167,18 @@ export interface operations {
                     "application/json": components["schemas"]["InvoiceParty"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    put_admin_seller: {
+    putSeller: {
         parameters: {
             query?: never;
             header?: {
@@ -9367,22 +11207,58 @@ export interface operations {
                     "application/json": components["schemas"]["InvoiceParty"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_admin_usage: {
+    getTraffic: {
+        parameters: {
+            query?: {
+                /** @description Of the last minutes, 1 to 60; 15 without it */
+                minutes?: number;
+            };
+            header?: {
+                /** @description Names the request; answers have it, chosen by the server if the request has none */
+                "X-Request-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Traffic"];
+                };
+            };
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
+        };
+    };
+    listUsage: {
         parameters: {
             query?: {
                 /** @description How many to list */
@@ -9415,18 +11291,18 @@ export interface operations {
                     "application/json": components["schemas"]["UsagePage"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_agents: {
+    listAgents: {
         parameters: {
             query?: never;
             header?: {
@@ -9448,18 +11324,18 @@ export interface operations {
                     "application/json": components["schemas"]["CardList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_agents_agent: {
+    getAgent: {
         parameters: {
             query?: never;
             header?: {
@@ -9496,18 +11372,18 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_agents_agent: {
+    callAgent: {
         parameters: {
             query?: never;
             header?: {
@@ -9526,7 +11402,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["RPCCall"];
+                "application/json": components["schemas"]["AgentCall"];
             };
         };
         responses: {
@@ -9543,8 +11419,8 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RPC"];
-                    "text/event-stream": string;
+                    "application/json": components["schemas"]["AgentCallAnswer"];
+                    "text/event-stream": components["schemas"]["TaskEvent"];
                 };
             };
             /** @description No Content: to a request without an id */
@@ -9561,21 +11437,21 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_agents_agent_well_known_agent_card_json: {
+    getAgentCard: {
         parameters: {
             query?: never;
             header?: {
@@ -9612,18 +11488,18 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_api_config: {
+    getStudioConfig: {
         parameters: {
             query?: never;
             header?: {
@@ -9657,18 +11533,18 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_api_config: {
+    saveStudioConfig: {
         parameters: {
             query?: {
                 /** @description Check only, change nothing */
@@ -9687,7 +11563,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Object"];
+                "application/json": components["schemas"]["JsonObject"];
                 "application/yaml": string;
             };
         };
@@ -9704,22 +11580,22 @@ export interface operations {
                     "application/json": components["schemas"]["StudioSaved"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_api_openapi_json: {
+    getOpenAPI: {
         parameters: {
             query?: never;
             header?: {
@@ -9738,17 +11614,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Object"];
+                    "application/json": components["schemas"]["JsonObject"];
                 };
             };
-            400: components["responses"]["Error400"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_api_schema: {
+    getConfigSchema: {
         parameters: {
             query?: never;
             header?: {
@@ -9767,21 +11643,21 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Object"];
+                    "application/json": components["schemas"]["JsonObject"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_api_tasks_task_toolCalls_call_cancel: {
+    cancelToolCall: {
         parameters: {
             query?: never;
             header?: {
@@ -9815,21 +11691,21 @@ export interface operations {
                     "application/json": components["schemas"]["ToolCallCancelled"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_billing_budgets: {
+    listBudgets: {
         parameters: {
             query?: never;
             header?: {
@@ -9851,18 +11727,18 @@ export interface operations {
                     "application/json": components["schemas"]["BudgetList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_billing_budgets_budget: {
+    getBudget: {
         parameters: {
             query?: never;
             header?: {
@@ -9887,18 +11763,18 @@ export interface operations {
                     "application/json": components["schemas"]["Budget"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_billing_invoices: {
+    listInvoices: {
         parameters: {
             query?: never;
             header?: {
@@ -9920,18 +11796,18 @@ export interface operations {
                     "application/json": components["schemas"]["InvoiceList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_billing_invoices_invoice: {
+    getInvoice: {
         parameters: {
             query?: never;
             header?: {
@@ -9959,18 +11835,18 @@ export interface operations {
                     "text/html": string;
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_billing_usage: {
+    getUsage: {
         parameters: {
             query?: {
                 /** @description From this day or time on, such as 2026-11-01 */
@@ -9997,20 +11873,54 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Usage"];
+                    "text/csv": string;
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_config: {
+    getCaller: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the request; answers have it, chosen by the server if the request has none */
+                "X-Request-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Caller"];
+                };
+            };
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
+        };
+    };
+    getConfig: {
         parameters: {
             query?: never;
             header?: {
@@ -10032,7 +11942,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Object"];
+                    "application/json": components["schemas"]["JsonObject"];
                     "application/yaml": string;
                 };
             };
@@ -10045,19 +11955,19 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            412: components["responses"]["Error412"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            412: components["responses"]["ApiError412"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    put_config: {
+    putConfig: {
         parameters: {
             query?: {
                 /** @description Check only, change nothing */
@@ -10076,7 +11986,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Object"];
+                "application/json": components["schemas"]["JsonObject"];
                 "application/yaml": string;
             };
         };
@@ -10093,22 +12003,22 @@ export interface operations {
                     "application/json": components["schemas"]["SavedConfig"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_config_revisions: {
+    listConfigRevisions: {
         parameters: {
             query?: never;
             header?: {
@@ -10130,19 +12040,19 @@ export interface operations {
                     "application/json": components["schemas"]["ConfigRevisionList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            412: components["responses"]["Error412"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            412: components["responses"]["ApiError412"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_config_revisions_revision: {
+    getConfigRevision: {
         parameters: {
             query?: never;
             header?: {
@@ -10180,19 +12090,19 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            412: components["responses"]["Error412"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            412: components["responses"]["ApiError412"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_config_revisions_revision_restore: {
+    restoreConfigRevision: {
         parameters: {
             query?: {
                 /** @description Check only, change nothing */
@@ -10226,22 +12136,22 @@ export interface operations {
                     "application/json": components["schemas"]["SavedConfig"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_credentials: {
+    listCredentials: {
         parameters: {
             query?: never;
             header?: {
@@ -10263,18 +12173,18 @@ export interface operations {
                     "application/json": components["schemas"]["CredentialList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    delete_credentials_tool: {
+    deleteCredential: {
         parameters: {
             query?: never;
             header?: {
@@ -10300,21 +12210,21 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_health: {
+    getHealth: {
         parameters: {
             query?: never;
             header?: {
@@ -10336,14 +12246,14 @@ export interface operations {
                     "application/json": components["schemas"]["Health"];
                 };
             };
-            400: components["responses"]["Error400"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_mcp_agent: {
+    callMCP: {
         parameters: {
             query?: never;
             header?: {
@@ -10368,7 +12278,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["RPCCall"];
+                "application/json": components["schemas"]["MCPCall"];
             };
         };
         responses: {
@@ -10385,8 +12295,8 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RPC"];
-                    "text/event-stream": string;
+                    "application/json": components["schemas"]["MCPCallAnswer"];
+                    "text/event-stream": components["schemas"]["MCPEvent"];
                 };
             };
             /** @description Accepted: to a request without an id */
@@ -10404,20 +12314,20 @@ export interface operations {
                 content?: never;
             };
             400: components["responses"]["RPCRefusal400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
             404: components["responses"]["RPCRefusal404"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_memories: {
+    listMemories: {
         parameters: {
             query?: {
                 /** @description The subject of a user; the caller where it is missing */
@@ -10448,18 +12358,18 @@ export interface operations {
                     "application/json": components["schemas"]["MemoryList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    delete_memories: {
+    eraseMemories: {
         parameters: {
             query?: {
                 /** @description The subject of a user; the caller where it is missing */
@@ -10489,21 +12399,21 @@ export interface operations {
                     "application/json": components["schemas"]["Erased"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_metrics: {
+    getMetrics: {
         parameters: {
             query?: never;
             header?: {
@@ -10525,15 +12435,15 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_openai_v1_chat_completions: {
+    createCompletion: {
         parameters: {
             query?: never;
             header?: {
@@ -10565,7 +12475,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Completion"];
-                    "text/event-stream": string;
+                    "text/event-stream": components["schemas"]["CompletionChunk"];
                 };
             };
             400: components["responses"]["OpenAIError400"];
@@ -10583,7 +12493,7 @@ export interface operations {
             default: components["responses"]["OpenAIError"];
         };
     };
-    get_openai_v1_models: {
+    listModels: {
         parameters: {
             query?: never;
             header?: {
@@ -10616,7 +12526,7 @@ export interface operations {
             default: components["responses"]["OpenAIError"];
         };
     };
-    get_openai_v1_models_agent: {
+    getModel: {
         parameters: {
             query?: never;
             header?: {
@@ -10652,7 +12562,7 @@ export interface operations {
             default: components["responses"]["OpenAIError"];
         };
     };
-    post_openai_v1_responses: {
+    createResponse: {
         parameters: {
             query?: never;
             header?: {
@@ -10683,8 +12593,8 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Response"];
-                    "text/event-stream": string;
+                    "application/json": components["schemas"]["OpenAIResponse"];
+                    "text/event-stream": components["schemas"]["ResponseEvent"];
                 };
             };
             400: components["responses"]["OpenAIError400"];
@@ -10702,7 +12612,7 @@ export interface operations {
             default: components["responses"]["OpenAIError"];
         };
     };
-    get_openai_v1_responses_response: {
+    getResponse: {
         parameters: {
             query?: {
                 /** @description Whether to answer with a stream of the events */
@@ -10727,8 +12637,8 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Response"];
-                    "text/event-stream": string;
+                    "application/json": components["schemas"]["OpenAIResponse"];
+                    "text/event-stream": components["schemas"]["ResponseEvent"];
                 };
             };
             400: components["responses"]["OpenAIError400"];
@@ -10742,7 +12652,7 @@ export interface operations {
             default: components["responses"]["OpenAIError"];
         };
     };
-    post_openai_v1_responses_response_cancel: {
+    cancelResponse: {
         parameters: {
             query?: never;
             header?: {
@@ -10764,7 +12674,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Response"];
+                    "application/json": components["schemas"]["OpenAIResponse"];
                 };
             };
             400: components["responses"]["OpenAIError400"];
@@ -10780,7 +12690,7 @@ export interface operations {
             default: components["responses"]["OpenAIError"];
         };
     };
-    get_ready: {
+    getReadiness: {
         parameters: {
             query?: never;
             header?: {
@@ -10802,14 +12712,14 @@ export interface operations {
                     "application/json": components["schemas"]["Ready"];
                 };
             };
-            400: components["responses"]["Error400"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_secrets: {
+    listSecrets: {
         parameters: {
             query?: never;
             header?: {
@@ -10831,18 +12741,18 @@ export interface operations {
                     "application/json": components["schemas"]["SecretList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    put_secrets_name: {
+    putSecret: {
         parameters: {
             query?: never;
             header?: {
@@ -10874,22 +12784,22 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    delete_secrets_name: {
+    deleteSecret: {
         parameters: {
             query?: never;
             header?: {
@@ -10917,22 +12827,22 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_stream: {
+    streamA2A: {
         parameters: {
             query?: {
                 /** @description The name of an agent */
@@ -10955,7 +12865,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["RPCCall"];
+                "application/json": components["schemas"]["A2ACall"];
             };
         };
         responses: {
@@ -10972,8 +12882,8 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RPC"];
-                    "text/event-stream": string;
+                    "application/json": components["schemas"]["A2ACallAnswer"];
+                    "text/event-stream": components["schemas"]["A2ACallAnswer"];
                 };
             };
             /** @description No Content: to a request without an id */
@@ -10990,21 +12900,21 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_tasks: {
+    listTasks: {
         parameters: {
             query?: {
                 /** @description The name of an agent */
@@ -11012,7 +12922,13 @@ export interface operations {
                 /** @description Tasks of one conversation */
                 context_id?: string;
                 /** @description In this state alone */
-                status?: string;
+                status?: "submitted" | "working" | "completed" | "failed" | "cancelled" | "input_required" | "rejected" | "auth_required";
+                /** @description From this time on, such as 2026-11-01T00:00:00Z */
+                since?: string;
+                /** @description Up to this time, such as 2026-11-01T00:00:00Z */
+                until?: string;
+                /** @description What the message that opened a task, or that of its present state, contains */
+                text?: string;
                 /** @description How many to list */
                 page_size?: number;
                 /** @description Where to go on: the token of the page before */
@@ -11037,18 +12953,18 @@ export interface operations {
                     "application/json": components["schemas"]["TaskList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_tasks_task: {
+    getTask: {
         parameters: {
             query?: {
                 /** @description How many messages of the history to show, the last ones */
@@ -11076,18 +12992,18 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_tasks_task_approve: {
+    approveTask: {
         parameters: {
             query?: never;
             header?: {
@@ -11119,21 +13035,21 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_tasks_task_cancel: {
+    cancelTask: {
         parameters: {
             query?: never;
             header?: {
@@ -11165,21 +13081,21 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_tasks_task_checkpoints: {
+    listCheckpoints: {
         parameters: {
             query?: never;
             header?: {
@@ -11204,18 +13120,18 @@ export interface operations {
                     "application/json": components["schemas"]["CheckpointList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_tasks_task_checkpoints_checkpoint_restore: {
+    restoreCheckpoint: {
         parameters: {
             query?: never;
             header?: {
@@ -11246,21 +13162,64 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_tasks_task_notifications: {
+    listTaskLog: {
+        parameters: {
+            query?: {
+                /** @description The id of the last event that was seen */
+                after?: number;
+                /** @description How many to list */
+                page_size?: number;
+                /** @description Where to go on: the token of the page before */
+                page_token?: string;
+            };
+            header?: {
+                /** @description Names the request; answers have it, chosen by the server if the request has none */
+                "X-Request-Id"?: string;
+            };
+            path: {
+                /** @description The id of a task */
+                task: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaskLog"];
+                };
+            };
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
+        };
+    };
+    listNotifications: {
         parameters: {
             query?: never;
             header?: {
@@ -11285,18 +13244,18 @@ export interface operations {
                     "application/json": components["schemas"]["NotificationList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_tasks_task_reject: {
+    rejectTask: {
         parameters: {
             query?: never;
             header?: {
@@ -11328,21 +13287,21 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_triggers: {
+    listTriggers: {
         parameters: {
             query?: never;
             header?: {
@@ -11364,18 +13323,96 @@ export interface operations {
                     "application/json": components["schemas"]["TriggerList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_v1_agents: {
+    listStarts: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the request; answers have it, chosen by the server if the request has none */
+                "X-Request-Id"?: string;
+            };
+            path: {
+                /** @description The name of an agent */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StartList"];
+                };
+            };
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
+        };
+    };
+    runTrigger: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Under one key the request takes effect once */
+                "Idempotency-Key"?: string;
+                /** @description Names the request; answers have it, chosen by the server if the request has none */
+                "X-Request-Id"?: string;
+            };
+            path: {
+                /** @description The name of an agent */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookAnswer"];
+                };
+            };
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
+        };
+    };
+    listV1Agents: {
         parameters: {
             query?: never;
             header?: {
@@ -11397,18 +13434,18 @@ export interface operations {
                     "application/json": components["schemas"]["V1AgentList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_v1_agents_agent_well_known_agent_card_json: {
+    getV1AgentCard: {
         parameters: {
             query?: never;
             header?: {
@@ -11445,18 +13482,18 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_v1_agents_agent_message_send: {
+    sendMessage: {
         parameters: {
             query?: never;
             header?: {
@@ -11492,25 +13529,25 @@ export interface operations {
                     "application/json": components["schemas"]["V1SendAnswer"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_v1_agents_agent_message_stream: {
+    streamMessage: {
         parameters: {
             query?: {
                 /** @description The shape of a stream: message or response */
-                format?: string;
+                format?: "message" | "response";
             };
             header?: {
                 /** @description Under one key the request takes effect once */
@@ -11542,24 +13579,24 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": string;
+                    "text/event-stream": components["schemas"]["V1Event"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_v1_agents_agent_stream: {
+    openMessageSocket: {
         parameters: {
             query?: never;
             header?: {
@@ -11582,24 +13619,24 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_v1_agents_agent_tasks: {
+    listAgentTasks: {
         parameters: {
             query?: {
                 /** @description Tasks of one conversation */
                 context_id?: string;
                 /** @description In this state alone */
-                status?: string;
+                status?: "TASK_STATE_SUBMITTED" | "TASK_STATE_WORKING" | "TASK_STATE_COMPLETED" | "TASK_STATE_FAILED" | "TASK_STATE_CANCELLED" | "TASK_STATE_INPUT_REQUIRED" | "TASK_STATE_REJECTED" | "TASK_STATE_AUTH_REQUIRED";
                 /** @description How many to list */
                 page_size?: number;
                 /** @description Where to go on: the token of the page before */
@@ -11631,18 +13668,18 @@ export interface operations {
                     "application/json": components["schemas"]["V1TaskList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_v1_agents_agent_tasks_task: {
+    getAgentTask: {
         parameters: {
             query?: {
                 /** @description How many messages of the history to show, the last ones */
@@ -11674,18 +13711,18 @@ export interface operations {
                     "application/json": components["schemas"]["V1Task"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_v1_agents_agent_tasks_task_cancel: {
+    cancelAgentTask: {
         parameters: {
             query?: never;
             header?: {
@@ -11715,25 +13752,25 @@ export interface operations {
                     "application/json": components["schemas"]["V1Task"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_v1_agents_agent_tasks_task_subscribe: {
+    subscribeAgentTask: {
         parameters: {
             query?: {
                 /** @description The shape of a stream: message or response */
-                format?: string;
+                format?: "message" | "response";
                 /** @description The id of the last event that was seen */
                 after?: number;
             };
@@ -11760,21 +13797,21 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": string;
+                    "text/event-stream": components["schemas"]["V1Event"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_v1_document_stores: {
+    listDocumentStores: {
         parameters: {
             query?: never;
             header?: {
@@ -11796,22 +13833,22 @@ export interface operations {
                     "application/json": components["schemas"]["DocumentStoreList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_v1_document_stores_store_documents: {
+    listDocuments: {
         parameters: {
             query?: {
                 /** @description In this state alone: pending, indexed, failed or deleting */
-                state?: string;
+                state?: "pending" | "indexed" | "failed" | "deleting";
                 /** @description With ids that begin with this text */
                 prefix?: string;
                 /** @description How many to list */
@@ -11841,18 +13878,18 @@ export interface operations {
                     "application/json": components["schemas"]["DocumentList"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_v1_document_stores_store_documents_document: {
+    getDocument: {
         parameters: {
             query?: never;
             header?: {
@@ -11880,18 +13917,18 @@ export interface operations {
                     "application/json": components["schemas"]["Document"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    put_v1_document_stores_store_documents_document: {
+    putDocument: {
         parameters: {
             query?: never;
             header?: {
@@ -11919,7 +13956,10 @@ export interface operations {
         requestBody: {
             content: {
                 "application/octet-stream": string;
-                "multipart/form-data": string;
+                "multipart/form-data": {
+                    /** Format: binary */
+                    file: string;
+                };
             };
         };
         responses: {
@@ -11947,22 +13987,22 @@ export interface operations {
                     "application/json": components["schemas"]["StoredDocument"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    delete_v1_document_stores_store_documents_document: {
+    deleteDocument: {
         parameters: {
             query?: never;
             header?: {
@@ -11992,22 +14032,22 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            412: components["responses"]["Error412"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            412: components["responses"]["ApiError412"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_v1_document_stores_store_documents_document_content: {
+    getDocumentContent: {
         parameters: {
             query?: never;
             header?: {
@@ -12036,19 +14076,19 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            412: components["responses"]["Error412"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            412: components["responses"]["ApiError412"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_v1_document_stores_store_reindex: {
+    reindexDocumentStore: {
         parameters: {
             query?: {
                 /** @description Whether the next listing of the source may remove most documents */
@@ -12079,21 +14119,21 @@ export interface operations {
                     "application/json": components["schemas"]["DocumentStore"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_v1_document_stores_store_search: {
+    searchDocuments: {
         parameters: {
             query?: never;
             header?: {
@@ -12122,28 +14162,28 @@ export interface operations {
                     "application/json": components["schemas"]["DocumentSearchAnswer"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            413: components["responses"]["Error413"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            413: components["responses"]["ApiError413"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_v1_message_send: {
+    sendMessageByHeader: {
         parameters: {
             query?: never;
-            header?: {
+            header: {
                 /** @description Under one key the request takes effect once */
                 "Idempotency-Key"?: string;
                 /** @description Names the request; answers have it, chosen by the server if the request has none */
                 "X-Request-Id"?: string;
                 /** @description The name of an agent */
-                "agent-name"?: string;
+                "agent-name": string;
             };
             path?: never;
             cookie?: never;
@@ -12169,21 +14209,21 @@ export interface operations {
                     "application/json": components["schemas"]["V1SendAnswer"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
-            500: components["responses"]["Error500"];
-            503: components["responses"]["Error503"];
-            default: components["responses"]["Error"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
+            500: components["responses"]["ApiError500"];
+            503: components["responses"]["ApiError503"];
+            default: components["responses"]["ApiError"];
         };
     };
-    get_webhooks_webhook: {
+    getWebhook: {
         parameters: {
             query?: never;
             header?: {
@@ -12240,15 +14280,15 @@ export interface operations {
                     "application/json": components["schemas"]["WebhookAnswer"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            405: components["responses"]["Error405"];
-            409: components["responses"]["Error409"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            405: components["responses"]["ApiError405"];
+            409: components["responses"]["ApiError409"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
             /** @description Internal Server Error */
             500: {
                 headers: {
@@ -12262,10 +14302,10 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["Error"];
+                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["ApiError"];
                 };
             };
-            503: components["responses"]["Error503"];
+            503: components["responses"]["ApiError503"];
             /** @description Gateway Timeout */
             504: {
                 headers: {
@@ -12279,13 +14319,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["Error"];
+                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["ApiError"];
                 };
             };
-            default: components["responses"]["Error"];
+            default: components["responses"]["ApiError"];
         };
     };
-    put_webhooks_webhook: {
+    putWebhook: {
         parameters: {
             query?: never;
             header?: {
@@ -12310,7 +14350,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Object"];
+                "application/json": components["schemas"]["JsonObject"];
                 "application/x-www-form-urlencoded": string;
                 "text/plain": string;
             };
@@ -12348,16 +14388,16 @@ export interface operations {
                     "application/json": components["schemas"]["WebhookAnswer"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            405: components["responses"]["Error405"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            405: components["responses"]["ApiError405"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
             /** @description Internal Server Error */
             500: {
                 headers: {
@@ -12371,10 +14411,10 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["Error"];
+                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["ApiError"];
                 };
             };
-            503: components["responses"]["Error503"];
+            503: components["responses"]["ApiError503"];
             /** @description Gateway Timeout */
             504: {
                 headers: {
@@ -12388,13 +14428,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["Error"];
+                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["ApiError"];
                 };
             };
-            default: components["responses"]["Error"];
+            default: components["responses"]["ApiError"];
         };
     };
-    post_webhooks_webhook: {
+    postWebhook: {
         parameters: {
             query?: never;
             header?: {
@@ -12419,7 +14459,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Object"];
+                "application/json": components["schemas"]["JsonObject"];
                 "application/x-www-form-urlencoded": string;
                 "text/plain": string;
             };
@@ -12457,16 +14497,16 @@ export interface operations {
                     "application/json": components["schemas"]["WebhookAnswer"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            405: components["responses"]["Error405"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            405: components["responses"]["ApiError405"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
             /** @description Internal Server Error */
             500: {
                 headers: {
@@ -12480,10 +14520,10 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["Error"];
+                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["ApiError"];
                 };
             };
-            503: components["responses"]["Error503"];
+            503: components["responses"]["ApiError503"];
             /** @description Gateway Timeout */
             504: {
                 headers: {
@@ -12497,13 +14537,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["Error"];
+                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["ApiError"];
                 };
             };
-            default: components["responses"]["Error"];
+            default: components["responses"]["ApiError"];
         };
     };
-    delete_webhooks_webhook: {
+    deleteWebhook: {
         parameters: {
             query?: never;
             header?: {
@@ -12560,15 +14600,15 @@ export interface operations {
                     "application/json": components["schemas"]["WebhookAnswer"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            405: components["responses"]["Error405"];
-            409: components["responses"]["Error409"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            405: components["responses"]["ApiError405"];
+            409: components["responses"]["ApiError409"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
             /** @description Internal Server Error */
             500: {
                 headers: {
@@ -12582,10 +14622,10 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["Error"];
+                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["ApiError"];
                 };
             };
-            503: components["responses"]["Error503"];
+            503: components["responses"]["ApiError503"];
             /** @description Gateway Timeout */
             504: {
                 headers: {
@@ -12599,13 +14639,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["Error"];
+                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["ApiError"];
                 };
             };
-            default: components["responses"]["Error"];
+            default: components["responses"]["ApiError"];
         };
     };
-    patch_webhooks_webhook: {
+    patchWebhook: {
         parameters: {
             query?: never;
             header?: {
@@ -12630,7 +14670,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Object"];
+                "application/json": components["schemas"]["JsonObject"];
                 "application/x-www-form-urlencoded": string;
                 "text/plain": string;
             };
@@ -12668,16 +14708,16 @@ export interface operations {
                     "application/json": components["schemas"]["WebhookAnswer"];
                 };
             };
-            400: components["responses"]["Error400"];
-            401: components["responses"]["Error401"];
-            403: components["responses"]["Error403"];
-            404: components["responses"]["Error404"];
-            405: components["responses"]["Error405"];
-            409: components["responses"]["Error409"];
-            413: components["responses"]["Error413"];
-            422: components["responses"]["Error422"];
-            429: components["responses"]["Error429"];
-            431: components["responses"]["Error431"];
+            400: components["responses"]["ApiError400"];
+            401: components["responses"]["ApiError401"];
+            403: components["responses"]["ApiError403"];
+            404: components["responses"]["ApiError404"];
+            405: components["responses"]["ApiError405"];
+            409: components["responses"]["ApiError409"];
+            413: components["responses"]["ApiError413"];
+            422: components["responses"]["ApiError422"];
+            429: components["responses"]["ApiError429"];
+            431: components["responses"]["ApiError431"];
             /** @description Internal Server Error */
             500: {
                 headers: {
@@ -12691,10 +14731,10 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["Error"];
+                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["ApiError"];
                 };
             };
-            503: components["responses"]["Error503"];
+            503: components["responses"]["ApiError503"];
             /** @description Gateway Timeout */
             504: {
                 headers: {
@@ -12708,10 +14748,10 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["Error"];
+                    "application/json": components["schemas"]["WebhookAnswer"] | components["schemas"]["ApiError"];
                 };
             };
-            default: components["responses"]["Error"];
+            default: components["responses"]["ApiError"];
         };
     };
 }

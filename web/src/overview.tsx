@@ -1,9 +1,11 @@
-import { Badge, Group, Paper, Skeleton, Stack, Table, Text, Title } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
-import { Link } from "@tanstack/react-router";
+import { Badge, Button, Group, NativeSelect, Paper, Skeleton, Stack, Table, Text, Title } from "@mantine/core";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { get, type Schema } from "./api";
+import { saveCsv } from "./csv";
 import { Rows } from "./lists";
 import { Empty, Problem, Time } from "./parts";
+import { windows } from "./search";
 import { session } from "./session";
 import { count, money } from "./usage";
 
@@ -52,13 +54,59 @@ interface Row {
   pending: number;
   running: number;
   usage: Schema["UsageOfApp"] | undefined;
+  traffic: Schema["TrafficOfApp"] | undefined;
 }
 
-// Overview shows the whole server today, and its apps by trouble first: dead letters, then suspended, then what waits.
+// lasting returns a duration as people read it, "" for none.
+export function lasting(seconds: number | null | undefined): string {
+  if (seconds === null || seconds === undefined) return "";
+  if (seconds < 1) return `${Math.max(1, Math.round(seconds * 1000))}\u00a0ms`;
+  return seconds < 10 ? `${seconds.toFixed(1)}\u00a0s` : `${count(Math.round(seconds))}\u00a0s`;
+}
+
+const failures = (t: Schema["TrafficCounts"] | undefined) => (t?.failed ?? 0) + (t?.failed_runs ?? 0);
+
+// part returns a number and which part of all it is.
+const part = (n: number, all: number) => (n === 0 ? "0" : `${count(n)} (${((n / all) * 100).toFixed(n * 100 < all ? 1 : 0)}%)`);
+
+// between returns two quantiles.
+const between = (median: number | null, most: number | null) => (median === null ? "none" : `${lasting(median)}, ${lasting(most)}`);
+
+// saveRows saves what the list of apps shows, with numbers as the API has them.
+function saveRows(rows: Row[], minutes: number) {
+  saveCsv(
+    `apps-${minutes}-minutes.csv`,
+    rows.map((r) => {
+      const { app: _, ...traffic } = r.traffic ?? { app: r.app };
+      return {
+        app: r.app,
+        suspended: r.suspended,
+        dead_letters: r.dead,
+        pending: r.pending,
+        running: r.running,
+        ...traffic,
+        runs_today: r.usage?.runs ?? 0,
+        tokens_today: (r.usage?.input_tokens ?? 0) + (r.usage?.output_tokens ?? 0),
+        charged_today: r.usage ? money(r.usage) : "",
+      };
+    }),
+  );
+}
+
+// Overview shows the whole server in the last minutes and today, and its apps by trouble first: dead letters, then failures,
+// then suspended, then what limits refused, then what waits.
 export function Overview() {
   const who = session.use();
+  const minutes = useSearch({ from: "/overview" }).minutes ?? 15;
+  const navigate = useNavigate();
   const today = new Date().toISOString().slice(0, 10);
   const queue = useQueue();
+  const traffic = useQuery({
+    queryKey: ["traffic", who, minutes],
+    queryFn: ({ signal }) => get<Schema["Traffic"]>(`/admin/traffic?minutes=${minutes}`, signal),
+    placeholderData: keepPreviousData,
+    refetchInterval: 10_000,
+  });
   const dead = useQuery({ queryKey: ["dead", who, "overview"], queryFn: ({ signal }) => get<Schema["DeadRunList"]>("/admin/queue/dead?page_size=100", signal), refetchInterval: 10_000 });
   const usage = useQuery({ queryKey: ["usage", who, "all", today], queryFn: ({ signal }) => readUsage(today, signal), refetchInterval: 30_000 });
   const apps = useQuery({ queryKey: ["apps", who, "count"], queryFn: ({ signal }) => get<Schema["AppList"]>("/admin/apps?page_size=1", signal) });
@@ -67,24 +115,54 @@ export function Overview() {
   if (queue.isPending || apps.isPending) return <Skeleton height={400} />;
   const rows = new Map<string, Row>();
   const row = (app: string) => {
-    const found = rows.get(app) ?? { app, suspended: false, dead: 0, pending: 0, running: 0, usage: undefined };
+    const found = rows.get(app) ?? { app, suspended: false, dead: 0, pending: 0, running: 0, usage: undefined, traffic: undefined };
     rows.set(app, found);
     return found;
   };
   for (const q of queue.data?.apps ?? []) Object.assign(row(q.app), { pending: q.pending, running: q.running });
   for (const d of dead.data?.runs ?? []) row(d.app).dead++;
   for (const a of suspended.data?.apps ?? []) row(a.name).suspended = true;
+  for (const t of traffic.data?.apps ?? []) row(t.app).traffic = t;
   for (const u of usage.data?.rows ?? []) row(u.app).usage = u;
   const sorted = [...rows.values()].sort(
-    (a, b) => b.dead - a.dead || Number(b.suspended) - Number(a.suspended) || b.pending - a.pending || (b.usage?.runs ?? 0) - (a.usage?.runs ?? 0) || a.app.localeCompare(b.app),
+    (a, b) =>
+      b.dead - a.dead ||
+      failures(b.traffic) - failures(a.traffic) ||
+      Number(b.suspended) - Number(a.suspended) ||
+      (b.traffic?.refused ?? 0) - (a.traffic?.refused ?? 0) ||
+      b.pending - a.pending ||
+      (b.traffic?.calls ?? 0) - (a.traffic?.calls ?? 0) ||
+      (b.usage?.runs ?? 0) - (a.usage?.runs ?? 0) ||
+      a.app.localeCompare(b.app),
   );
   const oldest = queue.data?.oldest_pending_seconds ?? 0;
   const totals = usage.data?.totals;
+  const sum = traffic.data?.total;
   const more = (dead.data?.total_size ?? 0) > 100;
   return (
     <Stack>
-      <Title order={2}>Overview</Title>
-      <Problem error={queue.error ?? dead.error ?? usage.error ?? apps.error ?? suspended.error} retry={() => void queue.refetch()} />
+      <Group justify="space-between">
+        <Title order={2}>Overview</Title>
+        <NativeSelect
+          aria-label="Calls of the last"
+          value={String(minutes)}
+          data={windows.map((n) => ({ value: String(n), label: `last ${n} minutes` }))}
+          onChange={(e) => void navigate({ to: "/overview", search: { minutes: Number(e.currentTarget.value) } })}
+        />
+      </Group>
+      <Problem error={queue.error ?? traffic.error ?? dead.error ?? usage.error ?? apps.error ?? suspended.error} retry={() => void queue.refetch()} />
+      <section className="figures" aria-label={`Calls of the last ${minutes} minutes`}>
+        <Figure name="Calls">{sum ? count(sum.calls) : "unknown"}</Figure>
+        <Figure name="Failed calls" bad={!!sum?.failed}>
+          {sum ? part(sum.failed, sum.calls) : "unknown"}
+        </Figure>
+        <Figure name="Refused by limits">{sum ? part(sum.refused, sum.calls) : "unknown"}</Figure>
+        <Figure name="Failed runs" bad={!!sum?.failed_runs}>
+          {sum ? part(sum.failed_runs, sum.runs) : "unknown"}
+        </Figure>
+        <Figure name="Call, median and 99%">{sum ? between(sum.p50_seconds, sum.p99_seconds) : "unknown"}</Figure>
+        <Figure name="Run, median and 99%">{sum ? between(sum.run_p50_seconds, sum.run_p99_seconds) : "unknown"}</Figure>
+      </section>
       <div className="figures">
         <Figure name="Apps">{count(apps.data?.total_size ?? 0)}</Figure>
         <Figure name="At work">{count(queue.data?.running ?? 0)}</Figure>
@@ -103,15 +181,20 @@ export function Overview() {
           {flaws.data ? count(flaws.data.flaws.length) : "unknown"}
         </Figure>
       </div>
-      <Title order={3} size="h4">
-        Apps, by trouble first
-      </Title>
+      <Group justify="space-between">
+        <Title order={3} size="h4">
+          Apps, by trouble first
+        </Title>
+        <Button size="xs" variant="default" disabled={sorted.length === 0} onClick={() => saveRows(sorted, minutes)}>
+          Save as CSV
+        </Button>
+      </Group>
       {sorted.length === 0 ? (
         <Empty title="No app has done anything today" command="stoa app token APP --sub NAME">
           Give a developer a token, on the page of <Link to="/apps">an app</Link>, or:
         </Empty>
       ) : (
-        <Rows label="Apps by trouble" head={["App", "Dead letters", "Waiting", "At work", "Runs today", "Tokens today", "Charged today"]}>
+        <Rows label="Apps by trouble" head={["App", "Dead letters", "Calls", "Failed calls", "Refused", "Failed runs", "Median", "99%", "Waiting", "At work", "Runs today", "Tokens today", "Charged today"]}>
           {sorted.slice(0, 200).map((r) => (
             <Table.Tr key={r.app}>
               <Table.Td>
@@ -135,6 +218,12 @@ export function Overview() {
                   0
                 )}
               </Table.Td>
+              <Table.Td>{count(r.traffic?.calls ?? 0)}</Table.Td>
+              <Table.Td>{part(r.traffic?.failed ?? 0, r.traffic?.calls ?? 0)}</Table.Td>
+              <Table.Td>{part(r.traffic?.refused ?? 0, r.traffic?.calls ?? 0)}</Table.Td>
+              <Table.Td>{part(r.traffic?.failed_runs ?? 0, r.traffic?.runs ?? 0)}</Table.Td>
+              <Table.Td className="one-line">{lasting(r.traffic?.p50_seconds)}</Table.Td>
+              <Table.Td className="one-line">{lasting(r.traffic?.p99_seconds)}</Table.Td>
               <Table.Td>{r.pending}</Table.Td>
               <Table.Td>{r.running}</Table.Td>
               <Table.Td>{count(r.usage?.runs ?? 0)}</Table.Td>
@@ -144,44 +233,6 @@ export function Overview() {
           ))}
         </Rows>
       )}
-    </Stack>
-  );
-}
-
-// System shows the process that answers, and what awaits a restart.
-export function System() {
-  const who = session.use();
-  const health = useQuery({ queryKey: ["health"], queryFn: ({ signal }) => get<Schema["Health"]>("/health", signal, null), refetchInterval: 10_000 });
-  const ready = useQuery({ queryKey: ["ready"], queryFn: ({ signal }) => get<Schema["Ready"]>("/ready", signal, null), refetchInterval: 10_000 });
-  const own = useQuery({ queryKey: ["app", who, "default"], queryFn: ({ signal }) => get<Schema["App"]>("/admin/apps/default", signal) });
-  const exports = useQuery({ queryKey: ["exports", who], queryFn: ({ signal }) => get<Schema["ExportList"]>("/admin/exports", signal), refetchInterval: 30_000 });
-  if (health.isPending) return <Skeleton height={200} />;
-  const late = own.data?.awaits_restart ?? [];
-  return (
-    <Stack>
-      <Title order={2}>System</Title>
-      <Problem error={health.error ?? own.error ?? exports.error} retry={() => void health.refetch()} />
-      <dl className="facts">
-        <dt>Version</dt>
-        <dd>{health.data?.version}</dd>
-        <dt>This process</dt>
-        <dd>{ready.data ? `${ready.data.status}, role ${ready.data.role}` : "not ready"}</dd>
-        <dt>Database</dt>
-        <dd>{health.data?.database_error ?? health.data?.database}</dd>
-        <dt>Authentication of the default app</dt>
-        <dd>{health.data?.auth ? `on, issuer ${String(health.data.auth["issuer"] ?? "")}` : "off: every caller has all roles in it"}</dd>
-        <dt>Studio mode</dt>
-        <dd>{health.data?.studio_mode ? `on, for ${health.data.studio?.allowed_roles.join(", ")}` : "off"}</dd>
-        <dt>Awaits a restart</dt>
-        <dd>{late.length > 0 ? late.join(", ") : "nothing"}</dd>
-      </dl>
-      <Title order={3} size="h4">
-        Exports of usage
-      </Title>
-      <Exports exports={exports.data?.exports ?? []} />
-      <Text size="sm" c="dimmed">
-        Where metrics are on, latencies, error rates and the other processes are at /metrics and on the dashboards in deploy/.
-      </Text>
     </Stack>
   );
 }

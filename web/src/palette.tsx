@@ -2,6 +2,7 @@ import { useMantineColorScheme, TextInput } from "@mantine/core";
 import { useNavigate } from "@tanstack/react-router";
 import { useEffect, useRef, useState } from "react";
 import { agentId, useAgents } from "./agents";
+import { useCaller } from "./caller";
 import { screensOf } from "./screens";
 import { session, signOut } from "./session";
 
@@ -16,6 +17,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
   const who = session.use();
   const navigate = useNavigate();
   const agents = useAgents();
+  const caller = useCaller();
   const { setColorScheme } = useMantineColorScheme();
   const dialog = useRef<HTMLDialogElement>(null);
   const [text, setText] = useState("");
@@ -24,7 +26,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
 
   const typed = text.trim();
   const all: Choice[] = [
-    ...screensOf(who).map((s) => ({ name: s.name, go: () => void navigate({ to: s.to }) })),
+    ...screensOf(who, caller.data).map((s) => ({ name: s.name, go: () => void navigate({ to: s.to }) })),
     ...(agents.data?.agents.map(agentId) ?? []).flatMap((agent) => [
       { name: `Try ${agent}`, go: () => void navigate({ to: "/playground", search: { agent } }) },
       { name: `Tasks of ${agent}`, go: () => void navigate({ to: "/tasks", search: { agent } }) },

@@ -2,7 +2,8 @@
 import { Alert, Badge, Button, Code, CopyButton, Group, Paper, Stack, Text, Textarea, TextInput, Title } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { useState, type ReactNode } from "react";
-import { ApiError, decide, type Approval, type Part } from "./api";
+import { ApiError, cancelCall, decide, type Approval, type Part } from "./api";
+import { useMay } from "./caller";
 import { Interrupted } from "./patience";
 
 const colors: Record<string, string> = {
@@ -85,7 +86,7 @@ export function Confirm({ label, about, children, loading, disabled, onConfirm }
           {label}
         </Button>
         <Button size="xs" variant="default" onClick={() => setAsked(false)}>
-          Keep
+          Cancel
         </Button>
       </Group>
     </Paper>
@@ -200,6 +201,17 @@ export function Time({ at }: { at: string }) {
   );
 }
 
+// Offset is the time since a beginning, with the exact time on hover.
+export function Offset({ at, since }: { at: string; since: string }) {
+  const seconds = (Date.parse(at) - Date.parse(since)) / 1000;
+  const size = Math.abs(seconds);
+  return (
+    <time dateTime={at} title={new Date(at).toLocaleString()}>
+      {Number.isNaN(seconds) ? at : `${seconds < 0 ? "-" : "+"}${size < 0.001 ? "0 ms" : duration(size)}`}
+    </time>
+  );
+}
+
 // Parts shows what a message or an artifact holds. Everything is text: nothing of it is read as HTML or Markdown.
 export function Parts({ parts }: { parts: Part[] }) {
   return parts.map((part, i) => {
@@ -219,6 +231,19 @@ export interface ToolCall {
   arguments: string;
   result?: string;
   failed?: boolean;
+  // seconds is how long the tool ran, ended whether it has, decision what was decided about the call. The log of a task has them.
+  seconds?: number;
+  ended?: boolean;
+  decision?: string;
+}
+
+// duration returns seconds as people read them.
+export function duration(seconds: number): string {
+  if (seconds < 0.001) return "under 1 ms";
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  const whole = Math.round(seconds);
+  return whole < 3600 ? `${Math.floor(whole / 60)} min ${whole % 60} s` : `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
 }
 
 export function ToolCallView({ call }: { call: ToolCall }) {
@@ -232,6 +257,12 @@ export function ToolCallView({ call }: { call: ToolCall }) {
           {call.name}
         </Text>
         {call.failed && <Badge color="red" variant="light" tt="none">failed</Badge>}
+        {call.decision && <Badge color="orange" variant="light" tt="none">{call.decision}</Badge>}
+        {call.seconds !== undefined && (
+          <Text size="xs" c="dimmed">
+            {duration(call.seconds)}
+          </Text>
+        )}
       </Group>
       <LongCode text={call.arguments} />
       {call.result !== undefined && (
@@ -246,9 +277,23 @@ export function ToolCallView({ call }: { call: ToolCall }) {
   );
 }
 
+// CancelCall ends one call of a tool; its agent goes on.
+export function CancelCall({ task, call }: { task: string; call: { id: string; name: string } }) {
+  const cancel = useMutation({ mutationFn: () => cancelCall(task, call.id) });
+  return (
+    <>
+      <Button size="compact-xs" variant="light" color="red" aria-label={`Cancel the call of ${call.name}`} loading={cancel.isPending} onClick={() => cancel.mutate()}>
+        Cancel the call
+      </Button>
+      <Problem error={cancel.error} />
+    </>
+  );
+}
+
 // ApprovalView asks for a decision about one call.
 export function ApprovalView({ task, approval, onDecided }: { task: string; approval: Approval; onDecided: () => void }) {
   const text = JSON.stringify(approval.arguments, null, 2);
+  const may = useMay("tasks:approve");
   const [draft, setDraft] = useState<string | null>(null);
   const [comment, setComment] = useState("");
   const [wrong, setWrong] = useState("");
@@ -301,8 +346,18 @@ export function ApprovalView({ task, approval, onDecided }: { task: string; appr
             className="mono"
           />
         )}
-        <TextInput label="Comment" placeholder="Why; it is kept with the decision" value={comment} onChange={(e) => setComment(e.currentTarget.value)} />
-        <Group gap="xs">
+        {!may ? (
+          <Text size="sm" c="dimmed">
+            It waits for an approver. Your credential has no scope tasks:approve.
+          </Text>
+        ) : decision.isSuccess ? (
+          <Text role="status" size="sm" fw={600} c={decision.variables ? "teal" : "red"}>
+            {decision.variables ? "Approved" : "Rejected"}
+          </Text>
+        ) : (
+          <TextInput label="Comment" placeholder="Why; it is kept with the decision" value={comment} onChange={(e) => setComment(e.currentTarget.value)} />
+        )}
+        <Group gap="xs" display={decision.isSuccess || !may ? "none" : undefined}>
           <Button size="xs" color="teal" loading={decision.isPending} onClick={approve}>
             {draft !== null && draft !== text ? "Approve with edits" : "Approve"}
           </Button>
@@ -310,7 +365,7 @@ export function ApprovalView({ task, approval, onDecided }: { task: string; appr
             Reject
           </Button>
           <Button size="xs" variant="subtle" onClick={() => setDraft(draft === null ? text : null)}>
-            {draft === null ? "Edit arguments" : "Keep the arguments"}
+            {draft === null ? "Edit arguments" : "Discard the edit"}
           </Button>
         </Group>
         <Problem error={decision.error} />

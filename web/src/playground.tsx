@@ -3,9 +3,11 @@ import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useEffect, useRef, useState } from "react";
 import { agentId, useAgents } from "./agents";
 import { base, callBody, cancelTask, isOver, type Call } from "./api";
+import { useMay } from "./caller";
 import { conversations, dropConversation, newConversation, sendMessage, type Conversation, type OutgoingPart, type Turn } from "./conversations";
 import { ApprovalView, Empty, Parts, Problem, Snippet, State } from "./parts";
 import { session } from "./session";
+import { asProgram, languages, type Language } from "./snippets";
 import { AnswerView } from "./timelineview";
 
 export function Playground() {
@@ -84,8 +86,10 @@ function ConversationView({ agent, conversation }: { agent: string; conversation
   useEffect(() => {
     end.current?.scrollIntoView({ block: "nearest" });
   }, [conversation]);
+  const decides = useMay("tasks:approve");
   const waitsForDecision = (last?.timeline.approvals.length ?? 0) > 0;
   const busy = !!last?.streaming;
+  const atWork = busy && last.timeline.task && !isOver(last.timeline.state) ? last : null;
   const [files, setFiles] = useState<File[]>([]);
   const [data, setData] = useState<string | null>(null);
   const [wrong, setWrong] = useState<unknown>(null);
@@ -111,10 +115,11 @@ function ConversationView({ agent, conversation }: { agent: string; conversation
     <>
       <div className="turns">
         {!last && <Text c="dimmed">Send a message to {agent}. Its tool calls and what waits for you appear here as they happen.</Text>}
-        {conversation?.turns.map((turn, i) => <TurnView key={i} turn={turn} />)}
+        {conversation?.turns.map((turn, i) => <TurnView key={i} turn={turn} cancels={turn !== atWork} />)}
         <div ref={end} />
       </div>
       <form
+        className="write"
         onSubmit={(e) => {
           e.preventDefault();
           void send();
@@ -138,7 +143,7 @@ function ConversationView({ agent, conversation }: { agent: string; conversation
         <Group align="flex-end" gap="xs" wrap="nowrap">
           <Textarea
             aria-label="Message"
-            placeholder={waitsForDecision ? "Decide first: a tool call waits" : "Message; Enter sends, Shift Enter begins a line"}
+            placeholder={waitsForDecision ? (decides ? "Decide first: a tool call waits" : "A tool call waits for an approver") : "Message; Enter sends, Shift Enter begins a line"}
             className="grow"
             rows={2}
             value={text}
@@ -150,6 +155,11 @@ function ConversationView({ agent, conversation }: { agent: string; conversation
               }
             }}
           />
+          {atWork && (
+            <Button variant="light" color="red" onClick={() => cancelTask(atWork.timeline.task).then(() => setWrong(null), setWrong)}>
+              Cancel
+            </Button>
+          )}
           <Button type="submit" disabled={busy || waitsForDecision || empty}>
             Send
           </Button>
@@ -179,16 +189,28 @@ function parseData(text: string): unknown {
   }
 }
 
-function TurnView({ turn }: { turn: Turn }) {
+// TurnView shows a turn. cancels says that its task can be cancelled here. That of a turn at work is cancelled beside the message: a
+// button below an answer moves while the answer grows, and a press that ends where it no longer is does nothing.
+function TurnView({ turn, cancels }: { turn: Turn; cancels: boolean }) {
   const { timeline } = turn;
-  const [curl, setCurl] = useState(false);
+  const [language, setLanguage] = useState<Language | "">("");
   const [wrong, setWrong] = useState<unknown>(null);
+  const [copied, setCopied] = useState("");
+  const copyAs = (chosen: Language | "") => {
+    setLanguage(chosen);
+    setCopied("");
+    if (!chosen) return;
+    const refuse = () => setCopied("The browser did not allow to copy it. Select the text below.");
+    // Browsers have the clipboard on https and localhost only.
+    if (!window.isSecureContext) return refuse();
+    navigator.clipboard.writeText(program(chosen, turn.call)).then(() => setCopied(`Copied as ${languages[chosen]}`), refuse);
+  };
   return (
     <article className="turn">
       <Paper p="sm" className="mine">
         <Parts parts={turn.parts} />
       </Paper>
-      <AnswerView entries={timeline.entries} />
+      <AnswerView entries={timeline.entries} working={timeline.state === "working" ? timeline.task : ""} />
       {timeline.approvals.map((a) => (
         <ApprovalView key={a.call_id} task={timeline.task} approval={a} onDecided={() => {}} />
       ))}
@@ -201,24 +223,33 @@ function TurnView({ turn }: { turn: Turn }) {
             Task
           </Link>
         )}
-        <Button size="compact-xs" variant="subtle" onClick={() => setCurl(!curl)}>
-          {curl ? "Hide curl" : "Copy as curl"}
-        </Button>
-        {timeline.task && !isOver(timeline.state) && (
+        <NativeSelect
+          size="xs"
+          aria-label="Copy as"
+          data={[{ value: "", label: "Copy as" }, ...Object.entries(languages).map(([value, label]) => ({ value, label }))]}
+          value={language}
+          onChange={(e) => copyAs(e.currentTarget.value as Language | "")}
+        />
+        {copied && (
+          <Text size="sm" role="status">
+            {copied}
+          </Text>
+        )}
+        {cancels && timeline.task && !isOver(timeline.state) && (
           <Button size="compact-xs" variant="light" color="red" onClick={() => cancelTask(timeline.task).then(() => setWrong(null), setWrong)}>
             Cancel
           </Button>
         )}
       </Group>
-      {curl && <Snippet text={asCurl(turn.call)} />}
+      {language && <Snippet text={program(language, turn.call)} />}
     </article>
   );
 }
 
-// asCurl returns a command that makes the call. The credential stands in a variable, so that no secret is copied.
-export function asCurl(call: Call): string {
-  const quote = (s: string) => `'${s.replaceAll("'", `'\\''`)}'`;
-  const address = `${location.origin}${base()}/agents/${encodeURIComponent(call.agent)}`;
-  const credential = session.get()?.token ? ` -H "Authorization: Bearer $STOA_TOKEN"` : "";
-  return `curl -N ${quote(address)}${credential} \\\n  -H 'Content-Type: application/json' \\\n  -d ${quote(callBody(call))}`;
+// program returns a program in a language that makes the call of a turn. Its message has no id, so that each run of it is a new
+// message: one with the id of an earlier message is answered with the task of that.
+function program(language: Language, call: Call): string {
+  const { message } = call.params as { message: object };
+  const body = callBody({ ...call, params: { ...call.params, message: { ...message, message_id: undefined } } });
+  return asProgram(language, `${location.origin}${base()}/agents/${encodeURIComponent(call.agent)}`, body, !!session.get()?.token);
 }

@@ -3,6 +3,17 @@
 export const groups = ["agent", "model", "user", "key"] as const;
 export type Group = (typeof groups)[number];
 
+// windows are how many minutes of calls the overview shows.
+export const windows = [5, 15, 60];
+
+export interface OverviewSearch {
+  minutes?: number;
+}
+
+export function overviewSearch(s: Record<string, unknown>): OverviewSearch {
+  return typeof s["minutes"] === "number" && windows.includes(s["minutes"]) ? { minutes: s["minutes"] } : {};
+}
+
 export const ranges = [7, 30, 90];
 
 export interface UsageSearch {

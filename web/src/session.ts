@@ -103,7 +103,8 @@ function personOf(s: Session): string {
 
 export function signIn(next: Session, keepForTab: boolean) {
   try {
-    if (keepForTab) sessionStorage.setItem(storageKey, JSON.stringify(next));
+    // A session without a credential has nothing to hide: it survives a reload.
+    if (keepForTab || !next.token) sessionStorage.setItem(storageKey, JSON.stringify(next));
     else sessionStorage.removeItem(storageKey);
   } catch {
     // Without storage the session lives as long as the page.

@@ -2,7 +2,8 @@ import { Alert, Button, Checkbox, Paper, PasswordInput, Stack, Text, TextInput, 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useLocation, useNavigate } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
-import { ApiError, get, type TaskList } from "./api";
+import { ApiError, get } from "./api";
+import { callerKey, readCaller } from "./caller";
 import { continueConversations, dropAll } from "./conversations";
 import { beginSignIn, redeem, takeAnswer, type Answer, type Provider } from "./oidc";
 import { Problem } from "./parts";
@@ -26,10 +27,10 @@ export function SignIn({ refused }: { refused?: Session }) {
   const attempt = useMutation({
     mutationFn: async ({ next }: { next: Session; kept: boolean }) => {
       try {
-        await get<TaskList>("/tasks?page_size=1", undefined, next);
+        cache.setQueryData(callerKey(next), await readCaller(next));
         return next;
       } catch (error) {
-        // 403 is the answer for the operator's credential, and for a role that sees no tasks.
+        // 403 is the answer for the operator's credential.
         if (!(error instanceof ApiError && error.status === 403 && next.token)) throw error;
       }
       const operator = await get("/admin/apps?page_size=1", undefined, { token: next.token, app: "" }).then(
@@ -47,7 +48,7 @@ export function SignIn({ refused }: { refused?: Session }) {
       // Another person gets nothing of what this one has read and typed.
       if (refused && !isSamePerson(refused, next)) {
         session.set(null);
-        cache.clear();
+        cache.removeQueries({ predicate: ({ queryKey }) => queryKey[0] !== "health" && queryKey[1] !== next });
         dropAll();
       }
       signIn(next, kept);

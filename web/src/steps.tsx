@@ -2,9 +2,9 @@
 import { Button, Group, Text, TextInput } from "@mantine/core";
 import { useWindowVirtualizer } from "@tanstack/react-virtual";
 import { useDeferredValue, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
-import { Time } from "./parts";
-import type { Entry } from "./timeline";
-import { EntryView } from "./timelineview";
+import { Offset } from "./parts";
+import { StepView } from "./stepview";
+import type { Step } from "./tasklog";
 
 // manySteps is the number of steps from which the page offers to search in them.
 const manySteps = 20;
@@ -12,7 +12,8 @@ const manySteps = 20;
 // settle is how long nothing is typed before the address has it, in milliseconds.
 const settle = 400;
 
-export function Steps({ entries, find: first, onFind }: { entries: Entry[]; find: string; onFind: (text: string) => void }) {
+// Steps shows steps, and where there are many, a search in them. restorable is that of [StepView].
+export function Steps({ entries, restorable, find: first, onFind }: { entries: Step[]; restorable: string; find: string; onFind: (text: string) => void }) {
   const [find, setFind] = useState(first);
   useEffect(() => {
     if (find === first) return;
@@ -22,6 +23,8 @@ export function Steps({ entries, find: first, onFind }: { entries: Entry[]; find
   // What is typed appears at once; the list follows as soon as it can.
   const wanted = useDeferredValue(find.trim().toLowerCase());
   const shown = useMemo(() => (wanted ? entries.filter((e) => textOf(e).includes(wanted)) : entries), [entries, wanted]);
+  // Each step shows its time since the first: that is how long things took.
+  const began = useMemo(() => entries.find((e) => e.at)?.at ?? "", [entries]);
   const list = useRef<HTMLOListElement>(null);
   const [top, setTop] = useState(0);
   useLayoutEffect(() => setTop(list.current?.offsetTop ?? 0), [entries.length === 0]);
@@ -57,10 +60,10 @@ export function Steps({ entries, find: first, onFind }: { entries: Entry[]; find
             >
               {entry.at && (
                 <Text size="xs" c="dimmed" component="span" className="when">
-                  <Time at={entry.at} />
+                  <Offset at={entry.at} since={began} />
                 </Text>
               )}
-              <EntryView entry={entry} />
+              <StepView step={entry} restorable={restorable} />
             </li>
           );
         })}
@@ -70,9 +73,9 @@ export function Steps({ entries, find: first, onFind }: { entries: Entry[]; find
 }
 
 // texts are what was already made of entries: the search of a long task would make them at each key.
-const texts = new WeakMap<Entry, string>();
+const texts = new WeakMap<Step, string>();
 
-function textOf(entry: Entry): string {
+function textOf(entry: Step): string {
   const known = texts.get(entry);
   if (known !== undefined) return known;
   const { at: _, ...content } = entry;

@@ -1,18 +1,20 @@
 import { Button, Group, Skeleton, Stack, Text, Title } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
-import { useEffect, useState } from "react";
+import { useEffect, useMemo, useState } from "react";
 import { cancelTask, get, isOver, mostHistory, taskDetail, type Part, type Task as TaskBody } from "./api";
-import { ApprovalView, Fold, Json, Parts, Problem, State, Time, ToolCallView } from "./parts";
+import { Notifications } from "./notifications";
+import { ApprovalView, CancelCall, duration, Fold, Json, Parts, Problem, State, Time, ToolCallView } from "./parts";
 import { Interrupted, Patience } from "./patience";
 import { session } from "./session";
 import { Steps } from "./steps";
+import { joinLog, rawSteps, underWay, useTaskLog, type Activity } from "./tasklog";
 import { apply, emptyTimeline, readEvents, withoutUnfinished, type Timeline } from "./timeline";
 
 // Task is a task's page: facts, timeline, raw JSON.
 export function Task() {
   const { task: id } = useParams({ from: "/tasks/$task" });
-  const { find = "" } = useSearch({ from: "/tasks/$task" });
+  const { find = "", view } = useSearch({ from: "/tasks/$task" });
   const navigate = useNavigate();
   const who = session.use();
   const cache = useQueryClient();
@@ -20,6 +22,12 @@ export function Task() {
   const task = useQuery({ queryKey: key, queryFn: ({ signal }) => get<TaskBody>(taskDetail(id), signal) });
   const reload = () => cache.invalidateQueries({ queryKey: key });
   const { timeline, error, read } = useTimeline(id, task.data?.agent ?? "");
+  const { log, error: logError } = useTaskLog(id, timeline.lastId);
+  const steps = useMemo(() => (view === "raw" ? rawSteps(log) : joinLog(timeline.entries, log)), [view, timeline.entries, log]);
+  const search = (change: { find?: string; view?: string }) => {
+    const next = { ...(find && { find }), ...(view && { view }), ...change };
+    void navigate({ to: "/tasks/$task", params: { task: id }, search: { ...(next.find && { find: next.find }), ...(next.view && { view: next.view }) }, replace: true, resetScroll: false });
+  };
   // The facts are read again when the stream shows another state.
   useEffect(() => {
     if (timeline.state && timeline.state !== task.data?.status.state) void cache.invalidateQueries({ queryKey: ["task", who, id] });
@@ -67,27 +75,35 @@ export function Task() {
         {typeof seconds === "number" && (
           <>
             <dt>Time at work</dt>
-            <dd>{seconds < 1 ? `${Math.round(seconds * 1000)} ms` : `${seconds.toFixed(1)} s`}</dd>
+            <dd>{duration(seconds)}</dd>
           </>
         )}
       </dl>
       {approvals?.map((a) => <ApprovalView key={a.call_id} task={id} approval={a} onDecided={() => void reload()} />)}
       {!!credentials?.length && <Text>It waits for a credential of its owner, who can send one to the task.</Text>}
-      <Title order={3} size="h4">
-        Timeline
-      </Title>
+      <Group justify="space-between">
+        <Title order={3} size="h4">
+          Timeline
+        </Title>
+        <Button size="xs" variant="default" aria-pressed={view === "raw"} onClick={() => search({ view: view === "raw" ? "" : "raw" })}>
+          Raw events
+        </Button>
+      </Group>
       {(history?.length ?? 0) < mostHistory ? question && <Question parts={question.parts} /> : <Fold title="First message">{() => <FirstMessage task={id} />}</Fold>}
       {read ? (
         <Steps
-          entries={timeline.entries}
+          entries={steps}
+          restorable={status.state === "failed" || status.state === "cancelled" ? id : ""}
           find={find}
-          onFind={(text) => void navigate({ to: "/tasks/$task", params: { task: id }, search: text ? { find: text } : {}, replace: true, resetScroll: false })}
+          onFind={(text) => search({ find: text })}
         />
       ) : (
         !error && <Skeleton height={120} />
       )}
-      <Problem error={error} />
+      {read && view !== "raw" && <UnderWay task={id} doing={underWay(timeline.state, steps, log)} />}
+      <Problem error={error ?? logError} />
       {!!error && !read && <History task={task.data} />}
+      <Notifications task={id} state={status.state} />
       <Fold title="Raw JSON">{() => <Json value={task.data} />}</Fold>
     </Stack>
   );
@@ -103,6 +119,28 @@ function Question({ parts }: { parts: Part[] }) {
     </div>
   );
 }
+
+// UnderWay shows what a task is doing, and for how long.
+function UnderWay({ task, doing }: { task: string; doing: Activity[] }) {
+  const [now, setNow] = useState(Date.now);
+  const busy = doing.length > 0;
+  useEffect(() => {
+    if (!busy) return;
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, [busy]);
+  return doing.slice(0, mostUnderWay).map(({ call, since }) => (
+    <Group gap="xs" key={call?.id ?? ""} className="underway">
+      <Text size="sm" c="dimmed">
+        Under way: {call ? `the tool ${call.name}` : "the model"}, for {Math.max(0, Math.round((now - Date.parse(since)) / 1000))} s
+      </Text>
+      {call && <CancelCall task={task} call={call} />}
+    </Group>
+  ));
+}
+
+// mostUnderWay bounds the calls that are listed as under way.
+const mostUnderWay = 20;
 
 // FirstMessage reads the whole history of a long task for its first message.
 function FirstMessage({ task }: { task: string }) {

@@ -1,8 +1,8 @@
 import { follow, isOver, waits, type Approval, type Call, type Message, type Part, type StreamEvent } from "./api";
 import type { ToolCall } from "./parts";
 
-// Entry is a step of a task as its stream shows it.
-export type Entry = { at: string } & (
+// Entry is a step of a task as its stream shows it. seq is that of the event that it began with, 0 while that is not stored.
+export type Entry = { at: string; seq: number } & (
   | { kind: "state"; state: string }
   | { kind: "message"; id: string; parts: Part[] }
   | { kind: "call"; call: ToolCall }
@@ -34,6 +34,13 @@ export const settled = (t: Timeline) => isOver(t.state) || waits(t.state);
 export interface Received {
   id: string;
   event: StreamEvent;
+}
+
+// callsUnderWay returns the calls of tools that a task at work waits for, as far as its stream shows: those after its last message
+// that have no result.
+export function callsUnderWay(entries: Entry[]): Extract<Entry, { kind: "call" }>[] {
+  const last = entries.findLastIndex((e) => e.kind === "message" || e.kind === "state");
+  return entries.slice(last + 1).flatMap((e) => (e.kind === "call" && e.call.result === undefined ? [e] : []));
 }
 
 // batchTime is how long events are gathered before they are shown, in milliseconds.
@@ -92,18 +99,19 @@ function add(t: Growing, id: string, event: StreamEvent) {
   t.context = event.context_id || t.context;
   t.lastId = id || t.lastId;
   const at = event.type === "task.status_update" ? event.status.timestamp : "";
+  const seq = Number(id);
   switch (event.type) {
     case "task.tool_result": {
       const found = find(t, "call", event.call_id);
       const call = { id: event.call_id, name: event.tool, arguments: "", ...found?.call, result: event.text, failed: event.failed };
-      put(t, event.call_id, { at: found?.at ?? at, kind: "call", call });
+      put(t, event.call_id, { at: found?.at ?? at, seq: found?.seq ?? seq, kind: "call", call });
       break;
     }
     case "task.artifact_update": {
       const { artifact, append } = event;
       const found = find(t, "artifact", artifact.artifact_id);
       const parts = append && found ? [...found.parts, ...artifact.parts] : artifact.parts;
-      put(t, artifact.artifact_id, { at, kind: "artifact", id: artifact.artifact_id, name: artifact.name ?? "", parts });
+      put(t, artifact.artifact_id, { at, seq: found?.seq ?? seq, kind: "artifact", id: artifact.artifact_id, name: artifact.name ?? "", parts });
       break;
     }
     case "task.status_update": {
@@ -111,9 +119,9 @@ function add(t: Growing, id: string, event: StreamEvent) {
       const changed = state !== t.state;
       t.state = state;
       t.approvals = waits(state) ? approvalsOf(message) : [];
-      if (message) addMessage(t, message, at, state !== "working", id !== "");
+      if (message) addMessage(t, message, at, state !== "working", seq);
       if (settled(t)) Object.assign(t, withoutUnfinished(t));
-      if (changed) t.entries.push({ at, kind: "state", state });
+      if (changed) t.entries.push({ at, seq, kind: "state", state });
       break;
     }
   }
@@ -138,19 +146,19 @@ function put(t: Growing, id: string, entry: Exclude<Entry, { kind: "state" }>) {
 }
 
 // addMessage adds text and calls. The text of a working task is what is new of a message; that of a later state (whole)
-// replaces what was shown of the message. Events that are stored end it.
-function addMessage(t: Growing, message: Message, at: string, whole: boolean, stored: boolean) {
+// replaces what was shown of the message. Events that are stored (seq is not 0) end it.
+function addMessage(t: Growing, message: Message, at: string, whole: boolean, seq: number) {
   // The text beside an approval repeats its prompt.
   const parts = message.parts.some(isApproval) ? [] : message.parts;
   const id = message.message_id ?? "";
-  if (stored) t.unfinished.delete(id);
+  if (seq) t.unfinished.delete(id);
   else if (id !== "") t.unfinished.add(id);
   if (parts.length > 0) {
     const found = find(t, "message", id);
-    put(t, id, found ? { ...found, parts: whole ? parts : join(found.parts, parts) } : { at, kind: "message", id, parts });
+    put(t, id, found ? { ...found, seq: found.seq || seq, parts: whole ? parts : join(found.parts, parts) } : { at, seq, kind: "message", id, parts });
   }
   for (const c of message.tool_calls ?? []) {
-    if (!find(t, "call", c.id)) put(t, c.id, { at, kind: "call", call: { id: c.id, name: c.function.name, arguments: c.function.arguments } });
+    if (!find(t, "call", c.id)) put(t, c.id, { at, seq, kind: "call", call: { id: c.id, name: c.function.name, arguments: c.function.arguments } });
   }
 }
 

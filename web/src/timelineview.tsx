@@ -1,12 +1,14 @@
 import { Group, Text } from "@mantine/core";
-import { Parts, State, ToolCallView } from "./parts";
-import type { Entry } from "./timeline";
+import { CancelCall, Parts, State, ToolCallView } from "./parts";
+import { callsUnderWay, type Entry } from "./timeline";
 
 // mostAtOnce bounds how many steps of an answer are drawn; the task's page has all.
 const mostAtOnce = 200;
 
-// AnswerView shows the steps of a task as a conversation: its last ones, without states.
-export function AnswerView({ entries }: { entries: Entry[] }) {
+// AnswerView shows the steps of a task as a conversation: its last ones, without states. working is the task while it is at work,
+// else "": its calls that have not ended can be cancelled.
+export function AnswerView({ entries, working }: { entries: Entry[]; working: string }) {
+  const running = working ? callsUnderWay(entries) : [];
   const shown = entries.filter((e) => e.kind !== "state");
   const first = Math.max(0, shown.length - mostAtOnce);
   return (
@@ -20,6 +22,7 @@ export function AnswerView({ entries }: { entries: Entry[] }) {
         {shown.slice(first).map((entry, i) => (
           <li key={first + i}>
             <EntryView entry={entry} />
+            {entry.kind === "call" && running.includes(entry) && <CancelCall task={working} call={entry.call} />}
           </li>
         ))}
       </ol>

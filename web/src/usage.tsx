@@ -24,8 +24,8 @@ export function money(sum: Partial<Sum>): string {
 }
 
 // UsageView shows what was used: by day as a chart, and by agent, model, user or key as a table. path is where usage is
-// read; days and group come from the address.
-export function UsageView({ path, days, by }: { path: string; days: number; by: By }) {
+// read; days and group come from the address. keyNames are the names of keys by id, where the caller may read them.
+export function UsageView({ path, days, by, keyNames = {} }: { path: string; days: number; by: By; keyNames?: Record<string, string> }) {
   const who = session.use();
   const today = Math.floor(Date.now() / 1000 / day) * day;
   const from = today - (days - 1) * day;
@@ -65,7 +65,7 @@ export function UsageView({ path, days, by }: { path: string; days: number; by: 
           </dd>
           <dt>Calls</dt>
           <dd>
-            {count(totals.model_calls)} of models, {count(totals.tool_calls)} of tools, {count(totals.runs)} runs
+            {count(totals.model_calls)} of models, {count(totals.tool_calls)} of tools, {counted(totals.runs, "run")}
           </dd>
           <dt>Charge</dt>
           <dd>
@@ -99,7 +99,7 @@ export function UsageView({ path, days, by }: { path: string; days: number; by: 
                 <Table.Tbody>
                   {grouped.data.rows.map((r, i) => (
                     <Table.Tr key={i}>
-                      <Table.Td>{[r[by], by === "model" && r.provider].filter(Boolean).join(", ") || "none"}</Table.Td>
+                      <Table.Td>{[(by === "key" && keyNames[r.key ?? ""]) || r[by], by === "model" && r.provider].filter(Boolean).join(", ") || "none"}</Table.Td>
                       <Table.Td>{count(r.input_tokens)}</Table.Td>
                       <Table.Td>{count(r.output_tokens)}</Table.Td>
                       <Table.Td>{count(r.model_calls)}</Table.Td>
@@ -125,6 +125,12 @@ export function UsageView({ path, days, by }: { path: string; days: number; by: 
 
 const number = new Intl.NumberFormat("en");
 export const count = (n: number) => number.format(n);
+
+// counted returns a number with its noun, given in the singular. What is written decides: 0.9999 is written as 1.
+export function counted(n: number, noun: string): string {
+  const written = count(n);
+  return `${written} ${noun}${written === "1" ? "" : "s"}`;
+}
 
 // RangePicker chooses days and group; both stand in the address.
 export function RangePicker({ days, by, onChange }: { days: number; by: By; onChange: (next: { days?: number; by?: By }) => void }) {

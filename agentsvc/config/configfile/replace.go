@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+
+	"stoa/agentsvc/temporary"
 )
 
 // Replace replaces the content of a file in one step: a reader finds the whole former or the whole new text, also after a
@@ -16,31 +18,34 @@ func Replace(path string, text []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	file, err := temporary.CreateFile(filepath.Dir(path), "."+filepath.Base(path)+".new-")
 	if err != nil {
 		return err
 	}
+	renamed := false
 	defer func() {
-		if err != nil {
-			_ = temporary.Close() // closed twice after a failed rename
-			err = errors.Join(err, os.Remove(temporary.Name()))
+		err = errors.Join(err, file.Close())
+		if err != nil && !renamed {
+			err = errors.Join(err, os.Remove(file.Name()))
 		}
 	}()
-	if err := temporary.Chmod(info.Mode().Perm()); err != nil {
+	if err := file.Chmod(info.Mode().Perm()); err != nil {
 		return err
 	}
-	if err := keepOwner(temporary, info); err != nil {
+	if err := keepOwner(file, info); err != nil {
 		return err
 	}
-	if _, err := temporary.Write(text); err != nil {
+	if _, err := file.Write(text); err != nil {
 		return err
 	}
-	if err := errors.Join(temporary.Sync(), temporary.Close()); err != nil {
+	// It is renamed before it is closed, which ends the lock by which others know that it is in use.
+	if err := file.Sync(); err != nil {
 		return err
 	}
-	if err := os.Rename(temporary.Name(), path); err != nil {
+	if err := os.Rename(file.Name(), path); err != nil {
 		return err
 	}
+	renamed = true
 	return syncFolder(filepath.Dir(path))
 }
 

@@ -49,14 +49,14 @@ type position struct{ line, column int }
 
 // findEdits returns the edits of [Amend], in the order of the text. It reports false where Amend cannot keep the text.
 func findEdits(src []byte, want map[string]any, comment func(string) string) ([]textEdit, bool) {
-	doc := Read(src, nil, "")
-	raw, err := parseYAML(src)
-	if err != nil || raw == nil || doc.Root == nil {
-		return nil, err == nil && len(want) == 0
-	}
-	c := comparison{doc: doc, seen: map[position]bool{}, differing: map[position]any{}}
-	if !c.addNode(doc.Root, want) {
+	c, found, ok := compareText(src, want)
+	if found && !ok {
 		return nil, false
+	}
+	// Read has expanded its tree. A tree takes many times the size of its text: that of the comparison is garbage by now.
+	raw, err := parseYAML(src)
+	if err != nil || raw == nil || !found {
+		return nil, err == nil && len(want) == 0
 	}
 	start := len(src) - len(bytes.TrimPrefix(src, byteOrderMark)) // the library does not count it
 	f := editFinder{cursor: cursor{src: src, offset: start, position: position{1, 1}}, comparison: c, comment: comment}
@@ -70,9 +70,19 @@ func findEdits(src []byte, want map[string]any, comment func(string) string) ([]
 // byteOrderMark is the mark with which some editors begin a text in UTF-8.
 var byteOrderMark = []byte("\uFEFF")
 
+// compareText compares the document in src with want. found reports that src has a document, ok that it can get the values
+// of want (see addNode).
+func compareText(src []byte, want map[string]any) (c comparison, found, ok bool) {
+	doc := Read(src, nil, "")
+	if doc.Root == nil {
+		return c, false, false
+	}
+	c = comparison{seen: map[position]bool{}, differing: map[position]any{}}
+	return c, true, c.addNode(doc, doc.Root, want)
+}
+
 // comparison is the outcome of comparing the scalars of a document with wanted values.
 type comparison struct {
-	doc *Document
 	// seen are the positions of all scalars that the document consists of. Others stand in its text only, such as those
 	// of a merge key that the mapping overrides, and may be anything.
 	seen map[position]bool
@@ -80,9 +90,9 @@ type comparison struct {
 	differing map[position]any
 }
 
-// addNode compares n with want. It reports false if keys or lists differ, or if one scalar would get two values because an
+// addNode compares n, a node of doc, with want. It reports false if keys or lists differ, or if one scalar would get two values because an
 // alias repeats it.
-func (c *comparison) addNode(n *yaml.Node, want any) bool {
+func (c *comparison) addNode(doc *Document, n *yaml.Node, want any) bool {
 	switch n.Kind {
 	case yaml.MappingNode:
 		m, ok := want.(map[string]any)
@@ -91,7 +101,7 @@ func (c *comparison) addNode(n *yaml.Node, want any) bool {
 		}
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			x, has := m[n.Content[i].Value]
-			if !has || !c.addNode(n.Content[i+1], x) {
+			if !has || !c.addNode(doc, n.Content[i+1], x) {
 				return false
 			}
 		}
@@ -102,7 +112,7 @@ func (c *comparison) addNode(n *yaml.Node, want any) bool {
 			return false
 		}
 		for i, item := range n.Content {
-			if !c.addNode(item, list[i]) {
+			if !c.addNode(doc, item, list[i]) {
 				return false
 			}
 		}
@@ -110,7 +120,7 @@ func (c *comparison) addNode(n *yaml.Node, want any) bool {
 	}
 	at := position{n.Line, n.Column}
 	c.seen[at] = true
-	x, ok := c.doc.decodePlainScalar(Location{Value: n})
+	x, ok := doc.decodePlainScalar(Location{Value: n})
 	if !ok || reflect.DeepEqual(x, want) {
 		return ok
 	}

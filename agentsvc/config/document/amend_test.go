@@ -1,6 +1,8 @@
 package document
 
 import (
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -115,4 +117,43 @@ func FuzzAmend(f *testing.F) {
 			amendAll(t, src)
 		}
 	})
+}
+
+// TestAmendKeepsOneTree: a text is read twice to be amended, and the memory of the first tree is free while the second is
+// in use. The test is not parallel: it measures the heap of the process.
+func TestAmendKeepsOneTree(t *testing.T) {
+	readHeap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc) //nolint:gosec // a size
+	}
+	var b strings.Builder
+	for i := range 5_000 {
+		fmt.Fprintf(&b, "a%d: {b: c, d: [e, f]}\n", i)
+	}
+	src := []byte("secret: hush\n" + b.String() + "# hush\nlast: x\n") // the comment is found before the last value
+	decoded, err := Decode(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _ := hideHush(decoded).(map[string]any)
+	measureTree := func() int64 {
+		before := readHeap()
+		tree := Read(src, nil, "")
+		defer runtime.KeepAlive(tree)
+		return readHeap() - before
+	}
+	oneTree := measureTree()
+	before := readHeap()
+	var inUse int64
+	out := Amend(src, want, func(string) string { inUse = readHeap() - before; return "# " + Mask })
+	if !strings.HasSuffix(string(out), "# "+Mask+"\nlast: x\n") || inUse == 0 {
+		t.Fatal("the text is not amended")
+	}
+	t.Logf("one tree takes %.1f MiB, Amend has %.1f MiB", float64(oneTree)/(1<<20), float64(inUse)/(1<<20))
+	if inUse > oneTree*3/2 {
+		t.Errorf("%d bytes are in use, want at most one and a half trees of %d", inUse, oneTree)
+	}
+	runtime.KeepAlive(decoded)
 }

@@ -62,14 +62,18 @@ func (s Settings) normalize() Settings {
 	return s
 }
 
-// Cut returns the chunks of c in their order. The text of a chunk is c.Text()[Start:End] and has no space at its ends;
+// Cut returns the chunks of c in their order, at most limit of them and one more, so that a document with too many costs no
+// more than one with just as many as it may have. The text of a chunk is c.Text()[Start:End] and has no space at its ends;
 // without overlap there is only white space between two chunks. c's texts must be valid UTF-8.
-func Cut(c document.Content, s Settings) []document.Chunk {
+func Cut(c document.Content, s Settings, limit int64) []document.Chunk {
 	s = s.normalize()
 	text := c.Text()
 	p := newPlaces(c, text)
-	out := output{text: text, places: p}
+	out := output{text: text, places: p, limit: limit}
 	for _, group := range p.groupStretches(s.MinSize) {
+		if out.isFull() {
+			break
+		}
 		if s.Strategy == Semantic {
 			cutByTopic(&out, group, s, isTable(c))
 		} else {
@@ -93,7 +97,11 @@ type output struct {
 	text   string
 	places *places
 	chunks []document.Chunk
+	limit  int64
 }
+
+// isFull reports whether there are more chunks than the limit.
+func (o *output) isFull() bool { return int64(len(o.chunks)) > o.limit }
 
 // add adds the chunk of a span, without the white space at its ends. White space alone is no chunk, nor is text that the
 // chunk before has.

@@ -2,6 +2,7 @@ package chunk_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"unicode"
@@ -63,7 +64,7 @@ func TestCut(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(tt.want, textsOf(chunk.Cut(newContent(tt.text), tt.settings))); diff != "" {
+			if diff := cmp.Diff(tt.want, textsOf(chunk.Cut(newContent(tt.text), tt.settings, math.MaxInt64))); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
@@ -81,7 +82,7 @@ func TestPlaces(t *testing.T) {
 		{Text: "# C\nlong enough\n", Place: place{Heading: "C", Line: 20}},
 		{Text: "end\n", Place: place{Heading: "D", Line: 30}},
 	}}
-	got := chunk.Cut(c, chunk.Settings{Size: 28, MinSize: 8, PreserveWords: true})
+	got := chunk.Cut(c, chunk.Settings{Size: 28, MinSize: 8, PreserveWords: true}, math.MaxInt64)
 	want := []document.Chunk{
 		{Text: "# A\n## B\n\none two three", Place: place{Heading: "A > B", Line: 5}},
 		{Ordinal: 1, Text: "four five six\nseven", Place: place{Heading: "A > B", Line: 8}},
@@ -94,7 +95,7 @@ func TestPlaces(t *testing.T) {
 		{Text: "the first page\n\n", Place: place{Page: 1}}, {Text: "the second page\n\n", Place: place{Page: 2}},
 	}}
 	for _, strategy := range []string{chunk.Simple, chunk.Overlapping, chunk.Semantic} {
-		got := chunk.Cut(pages, chunk.Settings{Strategy: strategy, Size: 100, Overlap: 50, MinSize: 10})
+		got := chunk.Cut(pages, chunk.Settings{Strategy: strategy, Size: 100, Overlap: 50, MinSize: 10}, math.MaxInt64)
 		if len(got) != 2 || got[0].Place.Page != 1 || got[1].Place.Page != 2 || got[1].Text != "the second page" {
 			t.Errorf("%s: %+v", strategy, got)
 		}
@@ -140,7 +141,7 @@ func TestProperties(t *testing.T) {
 			largest = min(largest, s.Size)
 		}
 		end := 0
-		for i, got := range chunk.Cut(c, s) {
+		for i, got := range chunk.Cut(c, s, math.MaxInt64) {
 			if got.Ordinal != i || text[got.Start:got.End] != got.Text || !utf8.ValidString(got.Text) || strings.TrimSpace(got.Text) != got.Text || got.Text == "" {
 				t.Fatalf("chunk %d: %+v", i, got)
 			}
@@ -194,7 +195,7 @@ func TestPreservesWords(t *testing.T) {
 		s := chunk.Settings{Strategy: rapid.SampledFrom([]string{chunk.Simple, chunk.Overlapping, chunk.Semantic}).Draw(t, "strategy"),
 			Size: rapid.IntRange(40, 100).Draw(t, "size"), Overlap: rapid.IntRange(0, 30).Draw(t, "overlap"), MinSize: rapid.IntRange(0, 40).Draw(t, "min"),
 			MaxSize: 120, PreserveWords: true}
-		chunks := chunk.Cut(newContent(text), s)
+		chunks := chunk.Cut(newContent(text), s, math.MaxInt64)
 		for i, got := range chunks {
 			if got.Start > 0 && !unicode.IsSpace(rune(text[got.Start-1])) || got.End < len(text) && !unicode.IsSpace(rune(text[got.End])) {
 				t.Fatalf("chunk %d %q cuts a word", i, got.Text)
@@ -237,19 +238,27 @@ func TestLinear(t *testing.T) {
 				if name == "words" {
 					size = 20 << 20
 				}
-				chunks := chunk.Cut(newContent(build(size)), chunk.Settings{Strategy: strategy, Size: 1000, Overlap: 200, MinSize: 100, MaxSize: 2000, PreserveWords: true})
+				chunks := chunk.Cut(newContent(build(size)), chunk.Settings{Strategy: strategy, Size: 1000, Overlap: 200, MinSize: 100, MaxSize: 2000, PreserveWords: true}, math.MaxInt64)
 				if len(chunks) == 0 || chunks[len(chunks)-1].End != len(strings.TrimRight(build(size), " \n")) {
 					t.Errorf("%d chunks", len(chunks))
 				}
 			})
 		}
 	}
+	t.Run("limit", func(t *testing.T) {
+		for _, strategy := range []string{chunk.Simple, chunk.Overlapping, chunk.Semantic} {
+			s := chunk.Settings{Strategy: strategy, Size: 50, MaxSize: 50, PreserveWords: true}
+			if chunks := chunk.Cut(newContent(strings.Repeat("A word. ", 100_000)), s, 1000); len(chunks) != 1001 {
+				t.Errorf("%s: %d chunks", strategy, len(chunks))
+			}
+		}
+	})
 	t.Run("sections", func(t *testing.T) {
 		var c document.Content
 		for i := range 50_000 {
 			c.Sections = append(c.Sections, document.Section{Text: "text\n", Place: document.Place{Page: i + 1}})
 		}
-		if chunks := chunk.Cut(c, chunk.Settings{Size: 1000, MinSize: 2}); len(chunks) != len(c.Sections) {
+		if chunks := chunk.Cut(c, chunk.Settings{Size: 1000, MinSize: 2}, math.MaxInt64); len(chunks) != len(c.Sections) {
 			t.Errorf("%d chunks", len(chunks))
 		}
 	})

@@ -53,7 +53,7 @@ func cutByTopic(out *output, group span, s Settings, table bool) {
 		left += sentence.size
 	}
 	at := group.start
-	for first := 0; first < len(all); {
+	for first := 0; first < len(all) && !out.isFull(); {
 		next, size := chooseBorder(&v, first, left, s)
 		out.add(span{at, all[next-1].end})
 		at, first, left = all[next-1].end, next, left-size

@@ -22,7 +22,7 @@ func cutBySize(out *output, group span, s Settings) {
 	left := utf8.RuneCountInString(out.text[group.start:group.end])
 	r := cutRange{shortest: max(s.MinSize, s.Overlap+1), most: s.Size} // at least 1 character is new
 	r.least = max(r.shortest, s.Overlap+(s.Size-s.Overlap)/2)
-	for at := group.start; left > 0; {
+	for at := group.start; left > 0 && !out.isFull(); {
 		if left <= s.Size {
 			out.add(span{at, group.end})
 			return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"stoa/agentsvc/document"
 	"stoa/agentsvc/words"
 	"stoa/tenancy/db"
+	"stoa/tenancy/db/batchsize"
 )
 
 // EmbeddedChunk is a chunk with its vector, nil if the store has no embedder. A vector that an external store has may be given
@@ -60,32 +62,62 @@ func (x *Index) ReserveVectors(ctx context.Context, pass Pass, c Commit) error {
 	if c.Collection == "" || len(c.Chunks) == 0 {
 		return nil
 	}
-	list := make([][]any, len(c.Chunks))
-	for i, chunk := range c.Chunks {
-		list[i] = []any{x.tenant, pass.Store, c.Collection, x.ChunkID(pass.Store, c.Document, c.Generation, c.Revision, chunk.Ordinal), int64(0)}
-	}
-	return x.runTx(ctx, "note vectors that are about to be stored", func(t *tx) error {
-		if err := t.lockPass(ctx, pass); err != nil {
-			return err
-		}
-		if err := t.InsertRows(ctx, reservationTarget, list...); err != nil {
-			return err
-		}
-		// By the database's clock, and also for notes of an attempt before this one.
-		_, err := t.Exec(ctx, `UPDATE removed_chunk SET available_at = stoa_now() + $5 WHERE tenant = $1 AND store = $2 AND collection = $3 AND `+t.inList("chunk", "$4"),
-			t.tenant, pass.Store, c.Collection, encodeJSON(chunkIDs(list)), reservationTime.Microseconds())
-		return err
+	return inBatches(len(c.Chunks), firstChunkBatch, func(from, to int) (time.Duration, error) {
+		return x.runTimedTx(ctx, "note vectors that are about to be stored", func(t *tx) error { return reserveVectors(ctx, t, pass, c, c.Chunks[from:to]) })
 	})
 }
 
-// CommitDocument makes a revision of a document searchable in a generation, in place of the revision before, whose chunks it
-// deletes. It renews the lease. Errors: [ErrPassLost], [ErrDocumentChanged] (a deletion or a newer version wins),
-// [agentsvc.CodeExhausted] naming the limit.
+// reserveVectors notes the vectors of chunks of c.
+func reserveVectors(ctx context.Context, t *tx, pass Pass, c Commit, chunks []EmbeddedChunk) error {
+	list := make([][]any, len(chunks))
+	for i, chunk := range chunks {
+		list[i] = []any{t.tenant, pass.Store, c.Collection, t.ChunkID(pass.Store, c.Document, c.Generation, c.Revision, chunk.Ordinal), int64(0)}
+	}
+	if err := t.lockPass(ctx, pass); err != nil {
+		return err
+	}
+	if err := t.InsertRows(ctx, reservationTarget, list...); err != nil {
+		return err
+	}
+	// By the database's clock, and also for notes of an attempt before this one.
+	_, err := t.Exec(ctx, `UPDATE removed_chunk SET available_at = stoa_now() + $5 WHERE tenant = $1 AND store = $2 AND collection = $3 AND `+t.inList("chunk", "$4"),
+		t.tenant, pass.Store, c.Collection, encodeJSON(chunkIDs(list)), reservationTime.Microseconds())
+	return err
+}
+
+// firstChunkBatch is how many chunks a transaction inserts at first. A document with no more is committed by one transaction.
+const firstChunkBatch = batchsize.First
+
+// inBatches calls f for parts of n rows until none is left or the error is not nil. f returns the result of runTimedTx.
+func inBatches(n int, size int64, f func(from, to int) (time.Duration, error)) error {
+	for from := 0; from < n; {
+		to := min(from+int(size), n)
+		took, err := f(from, to)
+		if err != nil {
+			return err
+		}
+		from, size = to, batchsize.Next(size, took)
+	}
+	return nil
+}
+
+// CommitDocument makes a revision of a document searchable in a generation, in place of the revision before. It renews the lease.
+// The chunks of a large document are written in several transactions: until the last of them the revision before stays
+// searchable, and what was written before an error is deleted by the next commit of the revision, or by [Index.DeleteHidden].
+// Errors: [ErrPassLost], [ErrDocumentChanged] (a deletion or a newer version wins), [agentsvc.CodeExhausted] naming the limit.
 func (x *Index) CommitDocument(ctx context.Context, pass Pass, c Commit) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return x.runTx(ctx, "make a document searchable", func(t *tx) error { return t.commitDocument(ctx, x, pass, c) })
+	w := &commitWriter{x: x, pass: pass, c: c}
+	if len(c.Chunks) <= firstChunkBatch {
+		_, err := w.write(ctx, 0, len(c.Chunks))
+		return err
+	}
+	if err := w.deleteRemnant(ctx); err != nil {
+		return err
+	}
+	return inBatches(len(c.Chunks), firstChunkBatch, func(from, to int) (time.Duration, error) { return w.write(ctx, from, to) })
 }
 
 // chunkNamespace is the name space of the ids of chunks. It was chosen at random and never changes.
@@ -140,88 +172,178 @@ func (c Commit) size() (n int64) {
 	return n
 }
 
-// commitDocument carries out [Index.CommitDocument].
-func (t *tx) commitDocument(ctx context.Context, x *Index, pass Pass, c Commit) error {
+// commitWriter carries out [Index.CommitDocument].
+type commitWriter struct {
+	x    *Index
+	pass Pass
+	c    Commit
+	// words is the number of words of the chunks that are written.
+	words int64
+}
+
+// revision is the row of the revision that is committed.
+func (w *commitWriter) revision() revisionRow {
+	return revisionRow{w.c.Document, w.c.Generation, w.c.Revision, int64(len(w.c.Chunks)), w.c.Collection}
+}
+
+// deleteRemnant deletes what a commit of the revision has left that did not come to its end, for instance because its process was
+// killed. What it has in an external vector store was reserved again.
+func (w *commitWriter) deleteRemnant(ctx context.Context) error {
+	left := []revisionRow{w.revision()}
+	left[0].collection = ""
+	for size := int64(maxDeletedChunks); ; {
+		found := false
+		err := w.x.read(ctx, "look for a commit that was interrupted", func(db.Row) error { found = true; return nil },
+			`SELECT 1 FROM hidden_revision`+inRevision, w.x.tenant, w.pass.Store, w.c.Document, w.c.Generation, w.c.Revision)
+		if err != nil || !found {
+			return err
+		}
+		if size, err = w.x.deleteHiddenStep(ctx, w.pass.Store, left, size, "TRUE"); err != nil {
+			return err
+		}
+	}
+}
+
+// write writes the chunks of a range, and makes the revision searchable with the last of them. It returns the
+// result of runTimedTx.
+func (w *commitWriter) write(ctx context.Context, from, to int) (took time.Duration, err error) {
+	var words int64
+	took, err = w.x.runTimedTx(ctx, "make a document searchable", func(t *tx) error {
+		title, state, err := w.checkCommit(ctx, t)
+		if err != nil {
+			return err
+		}
+		isRepeated := state.live == w.c.Revision // its chunks are there
+		if from == 0 && !isRepeated {
+			if err := t.h.CheckQuota(w.c.size(), db.StoresMore); err != nil {
+				return err
+			}
+		}
+		switch {
+		case isRepeated:
+		case to == len(w.c.Chunks):
+			err = t.of(w.pass.Store).replaceLive(ctx, w.revision(), from > 0)
+		case from == 0:
+			err = t.of(w.pass.Store).insertHidden(ctx, w.revision())
+		default:
+			err = t.of(w.pass.Store).checkHidden(ctx, w.revision())
+		}
+		if err != nil {
+			return err
+		}
+		if words, err = t.insertChunks(ctx, w.pass.Store, title, w.c, w.c.Chunks[from:to], isRepeated); err != nil || to < len(w.c.Chunks) {
+			return err
+		}
+		return w.makeSearchable(ctx, t, title, state, w.words+words)
+	})
+	if err == nil {
+		w.words += words
+	}
+	return took, err
+}
+
+// commitState is what a commit finds.
+type commitState struct {
+	Generations
+	live int64 // the revision that is searchable in the generation of the commit, 0 = none
+}
+
+// checkCommit locks the document and the pass, and checks that the document may be committed. It returns the document's title.
+func (w *commitWriter) checkCommit(ctx context.Context, t *tx) (title string, s commitState, err error) {
+	pass, c := w.pass, w.c
 	var revision int64
-	title, found := "", false
-	err := t.Query(ctx, func(r db.Row) error {
+	found := false
+	err = t.Query(ctx, func(r db.Row) error {
 		found = true
 		return r.Scan(&revision, &title)
 	}, `SELECT revision, title FROM document WHERE tenant = $1 AND store = $2 AND id = $3`+t.lockRow(), t.tenant, pass.Store, c.Document)
 	if err != nil {
-		return err
+		return "", s, err
 	}
 	if err := t.lockPass(ctx, pass); err != nil {
-		return err
+		return "", s, err
 	}
-	var g Generations
-	var live, others int64 // the revision that is live in the generation, the number of chunks of other documents
-	err = t.Query(ctx, func(r db.Row) error { return r.Scan(&g.Live, &g.Building, &live, &others) }, `SELECT generation, building,
+	var others int64 // the number of chunks of other documents
+	err = t.Query(ctx, func(r db.Row) error { return r.Scan(&s.Live, &s.Building, &s.live, &others) }, `SELECT generation, building,
 			COALESCE((SELECT revision FROM document_live WHERE tenant = $1 AND store = $2 AND document = $3 AND generation = $4), 0),
-			(SELECT CAST(COALESCE(SUM(chunks), 0) AS BIGINT) FROM document_live WHERE tenant = $1 AND store = $2 AND generation = $4 AND document <> $3)
+			COALESCE((SELECT chunks FROM document_total WHERE tenant = $1 AND store = $2 AND generation = $4), 0)
+				- COALESCE((SELECT chunks FROM document_live WHERE tenant = $1 AND store = $2 AND document = $3 AND generation = $4), 0)
 		FROM document_store WHERE tenant = $1 AND store = $2 AND state = ''`, t.tenant, pass.Store, c.Document, c.Generation)
 	switch {
 	case err != nil:
-		return err
-	case !found || revision != c.Revision || c.Generation == 0 || c.Generation != g.Live && c.Generation != g.Building:
-		return ErrDocumentChanged
+		return "", s, err
+	case !found || revision != c.Revision || c.Generation == 0 || c.Generation != s.Generations.Live && c.Generation != s.Building:
+		return "", s, ErrDocumentChanged
 	case others+int64(len(c.Chunks)) > t.limits.Chunks:
-		return newLimitError(limitChunks, "the document has %d chunks, with which the document store would have %d, and it may have %d", len(c.Chunks), others+int64(len(c.Chunks)), t.limits.Chunks)
-	}
-	if err := t.h.CheckQuota(c.size(), db.StoresMore); err != nil {
-		return err
+		return "", s, newLimitError(limitChunks, "the document has %d chunks or more, with which the document store would have %d, and it may have %d", len(c.Chunks), others+int64(len(c.Chunks)), t.limits.Chunks)
 	}
 	if title == "" {
 		title = cutText(c.Title, maxTitleBytes)
 	}
-	if live != c.Revision { // a repeated commit has the same ids, which stay
-		if err := t.noteRemovedChunks(ctx, pass.Store, c); err != nil {
-			return err
-		}
+	return title, s, nil
+}
+
+// replaceLive hides the revision of a document before next in its generation. next is hidden no more; it was if parts of it are
+// written.
+func (t revisionTx) replaceLive(ctx context.Context, next revisionRow, isWritten bool) error {
+	live, err := t.readLive(ctx, next.document, next.generation)
+	if err != nil {
+		return err
 	}
-	for _, table := range []string{"chunk_vector", "chunk"} {
-		_, err := t.Exec(ctx, `DELETE FROM `+table+` WHERE tenant = $1 AND store = $2 AND document = $3 AND generation = $4`, t.tenant, pass.Store, c.Document, c.Generation)
+	small, _, err := t.hideRevisions(ctx, live)
+	if err != nil {
+		return err
+	}
+	isHidden, err := t.deleteHiddenRow(ctx, next)
+	switch {
+	case err != nil:
+		return err
+	case isWritten && !isHidden:
+		return ErrDocumentChanged // what was written before is deleted
+	case !isWritten && isHidden: // it was searchable before, and few enough chunks are left of it
+		next.collection = ""
+		small = append(small, next)
+	}
+	if err := t.deleteIndexed(ctx, t.store, next.document, next.generation); err != nil {
+		return err
+	}
+	return t.deleteRevisions(ctx, small)
+}
+
+// makeSearchable makes the revision of a commit the searchable one. words is the number of words of its chunks.
+func (w *commitWriter) makeSearchable(ctx context.Context, t *tx, title string, s commitState, words int64) error {
+	store, c := w.pass.Store, w.c
+	if s.live != c.Revision {
+		_, err := t.Exec(ctx, `INSERT INTO document_live (tenant, store, document, generation, revision, chunks, word_count, collection) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+			ON CONFLICT (tenant, store, document, generation) DO UPDATE
+				SET revision = excluded.revision, chunks = excluded.chunks, word_count = excluded.word_count, collection = excluded.collection, indexed_revision = 0`,
+			t.tenant, store, c.Document, c.Generation, c.Revision, int64(len(c.Chunks)), words, c.Collection)
 		if err != nil {
 			return err
 		}
 	}
-	wordCount, err := t.insertChunks(ctx, x, pass.Store, title, c)
-	if err != nil {
-		return err
+	if c.Generation != s.Target() {
+		return nil
 	}
-	_, err = t.Exec(ctx, `INSERT INTO document_live (tenant, store, document, generation, revision, chunks, word_count, collection) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-		ON CONFLICT (tenant, store, document, generation) DO UPDATE
-			SET revision = excluded.revision, chunks = excluded.chunks, word_count = excluded.word_count, collection = excluded.collection`,
-		t.tenant, pass.Store, c.Document, c.Generation, c.Revision, int64(len(c.Chunks)), wordCount, c.Collection)
-	if err != nil || c.Generation != g.Target() {
-		return err
-	}
-	_, err = t.Exec(ctx, `UPDATE document SET state = 'indexed', error = '', attempts = 0, title = $4, media_type = CASE WHEN media_type = '' THEN $5 ELSE media_type END,
+	_, err := t.Exec(ctx, `UPDATE document SET state = 'indexed', error = '', attempts = 0, title = $4, media_type = CASE WHEN media_type = '' THEN $5 ELSE media_type END,
 			content_hash = CASE WHEN content_hash = '' THEN $6 ELSE content_hash END, updated_at = stoa_now()
-		WHERE tenant = $1 AND store = $2 AND id = $3`, t.tenant, pass.Store, c.Document, title, cutText(c.MediaType, 255), cutText(c.ContentHash, 64))
+		WHERE tenant = $1 AND store = $2 AND id = $3`, t.tenant, store, c.Document, title, cutText(c.MediaType, 255), cutText(c.ContentHash, 64))
 	return err
 }
 
-// noteRemovedChunks notes the external vectors of the document's revision before for removal.
-func (t *tx) noteRemovedChunks(ctx context.Context, store string, c Commit) error {
-	_, err := t.Exec(ctx, `INSERT INTO removed_chunk (tenant, store, collection, chunk, available_at)
-		SELECT l.tenant, l.store, l.collection, k.id, 0 FROM document_live l
-			JOIN chunk k ON k.tenant = l.tenant AND k.store = l.store AND k.document = l.document AND k.generation = l.generation AND k.revision = l.revision
-		WHERE l.tenant = $1 AND l.store = $2 AND l.document = $3 AND l.generation = $4 AND l.collection <> ''
-		ON CONFLICT (tenant, store, collection, chunk) DO UPDATE SET available_at = 0`, t.tenant, store, c.Document, c.Generation)
-	return err
-}
-
-// insertChunks inserts the rows of chunks, and deletes the notes of their external vectors. It returns the number of words.
-func (t *tx) insertChunks(ctx context.Context, x *Index, store, title string, c Commit) (wordCount int64, err error) {
+// insertChunks inserts the rows of chunks of c, unless they are there, and deletes the notes of their external vectors. It returns the
+// number of words.
+func (t *tx) insertChunks(ctx context.Context, store, title string, c Commit, parts []EmbeddedChunk, areThere bool) (wordCount int64, err error) {
 	// Bounded statements, since on PostgreSQL the arguments of one are in memory together.
 	const perStatement = 200
-	for from := 0; from < len(c.Chunks); from += perStatement {
+	for part := range slices.Chunk(parts, perStatement) {
 		var chunks, vectors [][]any
 		var ids []string
-		for _, k := range c.Chunks[from:min(from+perStatement, len(c.Chunks))] {
-			id := x.ChunkID(store, c.Document, c.Generation, c.Revision, k.Ordinal)
-			ids = append(ids, id)
+		for _, k := range part {
+			id := t.ChunkID(store, c.Document, c.Generation, c.Revision, k.Ordinal)
+			if ids = append(ids, id); areThere {
+				continue
+			}
 			found := words.List(k.EmbeddedText(title))
 			wordCount += int64(len(found))
 			chunks = append(chunks, []any{

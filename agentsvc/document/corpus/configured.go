@@ -58,6 +58,7 @@ func (x *Index) ListCollections(ctx context.Context) (all []string, err error) {
 		err := r.Scan(&name)
 		all = append(all, name)
 		return err
-	}, `SELECT collection FROM document_live WHERE tenant = $1 AND collection <> '' UNION SELECT collection FROM removed_chunk WHERE tenant = $1 ORDER BY 1`, x.tenant)
+	}, `SELECT collection FROM document_live WHERE tenant = $1 AND collection <> '' UNION SELECT collection FROM hidden_revision WHERE tenant = $1 AND collection <> ''
+		UNION SELECT collection FROM removed_chunk WHERE tenant = $1 ORDER BY 1`, x.tenant)
 	return all, err
 }

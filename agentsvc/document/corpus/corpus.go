@@ -1,8 +1,8 @@
 // Package corpus has the rows of retrieval in the platform's database: documents and their bodies, the chunks and vectors
 // that were made of them, who may read them, and the passes that index them. It contains all SQL of retrieval.
 //
-// A [Store] reaches the rows of one tenant, in three parts: [Documents] for the callers that keep documents, [Index] for
-// the indexer, and [Search]. [Passes] works over all tenants: it decides which document store is indexed next.
+// A [Store] reaches the rows of one tenant, in four parts: [Documents] for the callers that keep documents, [Index] and
+// [VectorIndexes] for the indexer, and [Search]. [Passes] works over all tenants: it decides which document store is indexed next.
 //
 // These rows are the source of truth. An external vector store only suggests ids of chunks; a chunk is returned only if
 // [Search.LoadPassages] finds it to belong to a searchable revision of a document that the caller may read.
@@ -18,8 +18,11 @@
 //   - A pass is the work of indexing a store, held by one process under a lease. Each claim increases the epoch, and a
 //     write of a pass takes effect only at its epoch.
 //   - A removal is a note that an external vector store still has to delete a vector.
+//   - An approximate index finds the nearest vectors of a large generation without reading all of them, where PostgreSQL has the
+//     extension vector. See vectorindex.go.
 //
-// Every transaction locks rows in this order, so that none of them deadlock: the tenant's lock, the document, the pass.
+// Every transaction locks rows in this order, so that none of them deadlock: the tenant's lock, the document, the pass, the
+// sums of table document_total (generation 0 first), which triggers of the other tables change.
 package corpus
 
 import (
@@ -33,6 +36,8 @@ type Limits struct {
 	BodyBytes     int64 // of all uploads of the app; 1 GiB
 	DocumentBytes int64 // of one upload; 20 MiB
 	Chunks        int64 // of one document store, in each generation; 100,000
+	// ExactChunks is how many chunks a search compares one by one at most if the store can have an approximate index; 20,000.
+	ExactChunks int64
 }
 
 // withDefaults returns l with the default of each zero field.
@@ -46,6 +51,7 @@ func (l Limits) withDefaults() Limits {
 	set(&l.BodyBytes, 1<<30)
 	set(&l.DocumentBytes, 20<<20)
 	set(&l.Chunks, 100_000)
+	set(&l.ExactChunks, defaultExactChunks)
 	return l
 }
 
@@ -70,11 +76,16 @@ var (
 type Store struct {
 	Documents *Documents
 	Index     *Index
+	Vectors   *VectorIndexes
 	Search    *Search
 }
+
+// MaxChunks returns how many chunks a document store may have.
+func (s *Store) MaxChunks() int64 { return s.Index.limits.Chunks }
 
 // New returns the store of a tenant.
 func New(d *db.DB, tenant db.ID, limits Limits) *Store {
 	r := rows{h: d.Tenant(tenant), tenant: string(tenant), limits: limits.withDefaults()}
-	return &Store{Documents: &Documents{rows: r}, Index: &Index{r}, Search: &Search{r}}
+	vectors := &VectorIndexes{r, d.Platform()}
+	return &Store{Documents: &Documents{rows: r}, Index: &Index{r, vectors}, Vectors: vectors, Search: &Search{r}}
 }

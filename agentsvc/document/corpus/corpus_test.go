@@ -232,7 +232,7 @@ func count(t *testing.T, d *db.DB, table string) (n int64) {
 	return n
 }
 
-// rowCounts returns the number of rows of every table of retrieval that has any.
+// rowCounts returns the number of rows of every table of retrieval that has any. Those of document_total are for checkTotals.
 func rowCounts(t *testing.T, d *db.DB) map[string]int64 {
 	t.Helper()
 	counts := map[string]int64{}
@@ -244,6 +244,34 @@ func rowCounts(t *testing.T, d *db.DB) map[string]int64 {
 		}
 	}
 	return counts
+}
+
+// checkTotals checks that document_total has the sums of the rows, and a row for each store and generation with any.
+func checkTotals(t *testing.T, d *db.DB) {
+	t.Helper()
+	read := func(sql string) map[string][3]int64 {
+		totals := map[string][3]int64{}
+		var b db.Batch
+		b.Query(func(r db.Row) error {
+			var tenant, store string
+			var generation int64
+			var sums [3]int64 // documents, bytes, chunks
+			err := r.Scan(&tenant, &store, &generation, &sums[0], &sums[1], &sums[2])
+			if sums != [3]int64{} {
+				totals[fmt.Sprint(tenant, "/", store, "/", generation)] = sums
+			}
+			return err
+		}, sql)
+		if err := d.Platform().Do(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		return totals
+	}
+	checkDiff(t, "sums over documents", read(`SELECT tenant, store, 0, CAST(SUM(documents) AS BIGINT), CAST(SUM(bytes) AS BIGINT), 0 FROM (
+			SELECT tenant, store, 1 AS documents, 0 AS bytes FROM document UNION ALL SELECT tenant, store, 0, octet_length(body) FROM document_body) x
+			GROUP BY tenant, store
+		UNION ALL SELECT tenant, store, generation, COUNT(*), 0, CAST(SUM(chunks) AS BIGINT) FROM document_live GROUP BY tenant, store, generation`),
+		read(`SELECT tenant, store, generation, documents, bytes, chunks FROM document_total`))
 }
 
 var manual = corpus.Scope{Store: "manual", Reader: everyone}
@@ -277,7 +305,12 @@ func TestSearch(t *testing.T) {
 			t.Fatal(err)
 		}
 		status.UpdatedAt = time.Time{}
-		checkDiff(t, "status", document.StoreStatus{Name: "manual", Source: "upload", State: "ready", Documents: 2, Chunks: 4, Generation: 1, Embedder: model}, status)
+		checkDiff(t, "status", document.StoreStatus{Name: "manual", Source: "upload", State: "ready", Documents: 2, Chunks: 4, Generation: 1, Embedder: model, VectorIndex: document.Exact}, status)
+		counts, err := f.Documents.CountByStore(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkDiff(t, "documents by store", map[string]int{"manual": 2}, counts)
 
 		checkDiff(t, "same", corpus.Unchanged, f.put(t, "b.txt", "Zebras zigzag."))
 		checkDiff(t, "metadata", corpus.Updated, f.put(t, "b.txt", "Zebras zigzag.", func(u *corpus.Upload) { u.Metadata = map[string]string{"kind": "animal"} }))
@@ -533,6 +566,44 @@ func TestFilter(t *testing.T) {
 	})
 }
 
+// TestFilterCost: a filter of many values over documents with much metadata does not cost a comparison of each value with
+// each of the metadata.
+func TestFilterCost(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		f := newFixture(t, d, "acme", corpus.Limits{})
+		metadata, many := map[string]string{}, map[string]string{}
+		for i := range 400 {
+			metadata[fmt.Sprint("k", i)] = "v"
+		}
+		for i := range 20 {
+			many[fmt.Sprint("k", i)] = "v"
+		}
+		for i := range 40 {
+			f.put(t, fmt.Sprint(i), "apple pie", func(u *corpus.Upload) { u.Metadata = metadata })
+		}
+		f.indexPending(t)
+		measure := func(filter map[string]string) (fastest time.Duration) {
+			for range 7 {
+				began := time.Now()
+				found, _, err := f.Search.MatchText(t.Context(), corpus.Scope{Store: "manual", Reader: everyone, Filter: filter}, []string{"apple"}, 40)
+				if took := time.Since(began); fastest == 0 || took < fastest {
+					fastest = took
+				}
+				if err != nil || len(found) != 40 {
+					t.Fatal(len(found), err)
+				}
+			}
+			return fastest
+		}
+		one, all := measure(map[string]string{"k0": "v"}), measure(many)
+		t.Logf("one value %v, %d values %v", one, len(many), all)
+		if all > 5*one {
+			t.Errorf("a filter of %d values takes %v, one of a single value %v", len(many), all, one)
+		}
+	})
+}
+
 // TestOneRanking: both engines find the same chunks in the same order with the same scores.
 func TestOneRanking(t *testing.T) {
 	t.Parallel()
@@ -684,6 +755,7 @@ func TestLimits(t *testing.T) {
 		if err := f.Index.CommitDocument(ctx, pass, newCommit(pending, 1, "a\nb\nc")); err != nil {
 			t.Error(err)
 		}
+		checkTotals(t, d)
 	})
 }
 
@@ -709,6 +781,7 @@ func TestSameDocumentAtOnce(t *testing.T) {
 		checkDiff(t, "created", 1, counts[corpus.Created])
 		f.indexPending(t)
 		checkDiff(t, "rows", map[string]int64{"document_store": 1, "document": 1, "document_body": 1, "document_live": 1, "chunk": 2, "chunk_vector": 2, "index_pass": 1}, rowCounts(t, d))
+		checkTotals(t, d)
 	})
 }
 
@@ -731,11 +804,14 @@ func TestDeleteApp(t *testing.T) {
 		fill("acme")
 		one := rowCounts(t, d)
 		checkDiff(t, "tables with rows", 9, len(one))
+		totals := count(t, d, "document_total")
 		fill("globex")
 		if err := apps.DeleteApp(t.Context(), tenancytest.Actor, "acme"); err != nil {
 			t.Fatal(err)
 		}
 		checkDiff(t, "rows that are left", one, rowCounts(t, d))
+		checkDiff(t, "sums that are left", totals, count(t, d, "document_total"))
+		checkTotals(t, d)
 		if d.Engine() == db.SQLite {
 			checkDiff(t, "rows of the full-text index", one["chunk"], count(t, d, `chunk_words WHERE chunk_words MATCH 'words : warranty'`))
 		}

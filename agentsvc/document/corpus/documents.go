@@ -182,6 +182,19 @@ func (d *Documents) ReadBody(ctx context.Context, store, id string, reader docum
 	return body, err
 }
 
+// TextSize returns the length in bytes of the text that [Documents.ReadText] returns, at most.
+func (d *Documents) TextSize(ctx context.Context, store, id string, reader document.Reader) (size int64, err error) {
+	err = d.read(ctx, "read the length of a document's text", func(r db.Row) error { return r.Scan(&size) },
+		`SELECT COALESCE(MAX(c.end_at), 0) FROM `+textOfDocument+` AND `+d.readableSQL(4), append([]any{d.tenant, store, id}, readerArgs(reader)...)...)
+	return size, err
+}
+
+// textOfDocument are the chunks c of the searchable revision of a document d.
+const textOfDocument = `document d
+		JOIN document_live l ON l.tenant = d.tenant AND l.store = d.store AND l.document = d.id AND l.generation = ` + generationSQL + `
+		JOIN chunk c ON c.tenant = l.tenant AND c.store = l.store AND c.document = l.document AND c.generation = l.generation AND c.revision = l.revision
+	WHERE d.tenant = $1 AND d.store = $2 AND d.id = $3`
+
 // ReadText returns the text of the searchable revision of a document, joined of its chunks; "" if none was indexed yet.
 func (d *Documents) ReadText(ctx context.Context, store, id string, reader document.Reader) (string, error) {
 	if _, err := d.Get(ctx, store, id, reader); err != nil {
@@ -198,10 +211,7 @@ func (d *Documents) ReadText(ctx context.Context, store, id string, reader docum
 		joinText(&text, part, from, end)
 		end = max(end, to)
 		return nil
-	}, `SELECT c.start_at, c.end_at, c.text FROM document d
-			JOIN document_live l ON l.tenant = d.tenant AND l.store = d.store AND l.document = d.id AND l.generation = `+generationSQL+`
-			JOIN chunk c ON c.tenant = l.tenant AND c.store = l.store AND c.document = l.document AND c.generation = l.generation AND c.revision = l.revision
-		WHERE d.tenant = $1 AND d.store = $2 AND d.id = $3 AND `+d.readableSQL(4)+` ORDER BY c.ordinal`,
+	}, `SELECT c.start_at, c.end_at, c.text FROM `+textOfDocument+` AND `+d.readableSQL(4)+` ORDER BY c.ordinal`,
 		append([]any{d.tenant, store, id}, readerArgs(reader)...)...)
 	return text.String(), err
 }

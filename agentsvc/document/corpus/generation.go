@@ -30,7 +30,7 @@ func (x *Index) SwitchGeneration(ctx context.Context, pass Pass, maxLost int64) 
 // DropGenerations deletes the rows of a store's generations other than the live one and the one being built, about limit
 // rows a call, and notes their external collections for removal. It is called until more is false.
 func (x *Index) DropGenerations(ctx context.Context, store string, limit int) (more bool, err error) {
-	// No write adds rows to these generations, so that nothing has to be locked. Every chunk belongs to a row of document_live.
+	// No write adds rows to these generations, so that nothing has to be locked. A chunk of none of these rows is of a hidden revision.
 	const obsolete = ` FROM document_live l JOIN document_store s ON s.tenant = l.tenant AND s.store = l.store
 		WHERE l.tenant = $1 AND l.store = $2 AND l.generation NOT IN (s.generation, s.building)`
 	err = x.runTx(ctx, "delete the rows of an earlier generation", func(t *tx) error {
@@ -45,32 +45,39 @@ func (x *Index) DropGenerations(ctx context.Context, store string, limit int) (m
 		if err != nil {
 			return err
 		}
-		var all []liveDocument
+		var all []revisionRow // without collections, whose notes stand for those of their vectors
 		err = t.Query(ctx, func(r db.Row) error {
-			var l liveDocument
-			err := r.Scan(&l.document, &l.generation, &l.chunks)
+			var l revisionRow
+			err := r.Scan(&l.document, &l.generation, &l.revision, &l.chunks)
 			all = append(all, l)
 			return err
-		}, `SELECT l.document, l.generation, l.chunks`+obsolete+` ORDER BY l.document, l.generation LIMIT $3`, t.tenant, store, int64(limit))
+		}, `SELECT l.document, l.generation, l.revision, l.chunks`+obsolete+` ORDER BY l.document, l.generation LIMIT $3`, t.tenant, store, int64(limit))
 		if err != nil {
 			return err
 		}
-		for _, l := range all {
-			if limit <= 0 {
-				more = true
-				return nil
-			}
-			for _, table := range []string{"document_live", "chunk_vector", "chunk"} {
-				_, err := t.Exec(ctx, `DELETE FROM `+table+` WHERE tenant = $1 AND store = $2 AND document = $3 AND generation = $4`,
-					t.tenant, store, l.document, l.generation)
-				if err != nil {
-					return err
-				}
-			}
-			limit -= 1 + 2*l.chunks
+		next := 0
+		for ; next < len(all) && limit > 0; next++ {
+			limit -= 1 + 2*int(min(all[next].chunks, maxDeletedChunks))
 		}
-		more = limit <= 0
-		return nil
+		small, _, err := t.of(store).hideRevisions(ctx, all[:next])
+		if err != nil {
+			return err
+		}
+		for _, l := range all[:next] {
+			if _, err := t.Exec(ctx, `DELETE FROM document_live`+inRevision, t.of(store).args(l)...); err != nil {
+				return err
+			}
+		}
+		if err := t.of(store).deleteRevisions(ctx, small); err != nil {
+			return err
+		}
+		if more = limit <= 0; more {
+			return nil
+		}
+		_, err = t.Exec(ctx, `DELETE FROM document_total WHERE tenant = $1 AND store = $2 AND generation <> 0
+			AND generation NOT IN (SELECT s.generation FROM document_store s WHERE s.tenant = $1 AND s.store = $2
+				UNION SELECT s.building FROM document_store s WHERE s.tenant = $1 AND s.store = $2)`, t.tenant, store)
+		return err
 	})
 	return more, err
 }
@@ -82,7 +89,9 @@ func (x *Index) DropStore(ctx context.Context, store string, limit int) (done bo
 	b.Exec(nil, `UPDATE document_store SET state = 'deleting', updated_at = stoa_now() WHERE tenant = $1 AND store = $2 AND state = ''`, x.tenant, store)
 	b.Exec(nil, `UPDATE removed_chunk SET available_at = 0 WHERE tenant = $1 AND store = $2 AND available_at > 0`, x.tenant, store)
 	b.Exec(nil, `INSERT INTO removed_chunk (tenant, store, collection, chunk, available_at)
-		SELECT DISTINCT tenant, store, collection, '', 0 FROM document_live WHERE tenant = $1 AND store = $2 AND collection <> ''
+		SELECT tenant, store, collection, '', 0 FROM document_live WHERE tenant = $1 AND store = $2 AND collection <> ''
+		UNION SELECT tenant, store, collection, '', 0 FROM hidden_revision WHERE tenant = $1 AND store = $2 AND collection <> ''
+		UNION SELECT tenant, store, collection, '', 0 FROM removed_chunk WHERE tenant = $1 AND store = $2
 		ON CONFLICT (tenant, store, collection, chunk) DO NOTHING`, x.tenant, store)
 	if err := x.h.Do(ctx, &b); err != nil {
 		return false, fmt.Errorf("hide a document store that has left the configuration: %w", err)
@@ -91,9 +100,12 @@ func (x *Index) DropStore(ctx context.Context, store string, limit int) (done bo
 }
 
 // ContinueDrop deletes about limit rows of a store that DropStore has made invisible. It is called until done. With removals
-// left (see [Index.ListRemovals]) it is not done until they are confirmed. A store that is visible was made again meanwhile,
-// by the holder of a newer lease: nothing of it is deleted.
+// left (see [Index.ListRemovals]) it is not done until they are confirmed, with hidden revisions until [Index.DeleteHidden] has
+// deleted them. A store that is visible was made again meanwhile, by the holder of a newer lease: nothing of it is deleted.
 func (x *Index) ContinueDrop(ctx context.Context, store string, limit int) (done bool, err error) {
+	if err := x.vectors.Drop(ctx, false); err != nil {
+		return false, err
+	}
 	err = x.runTx(ctx, "delete a document store that has left the configuration", func(t *tx) error {
 		done = false
 		// An upload that has read the store's row before is complete, and its document is among those that are left.
@@ -105,9 +117,9 @@ func (x *Index) ContinueDrop(ctx context.Context, store string, limit int) (done
 		if done = visible; err != nil || visible {
 			return err
 		}
-		var all []liveDocument
+		var all []revisionRow // one of each document, with all of its chunks
 		err = t.Query(ctx, func(r db.Row) error {
-			var l liveDocument
+			var l revisionRow
 			err := r.Scan(&l.document, &l.chunks)
 			all = append(all, l)
 			return err
@@ -117,8 +129,10 @@ func (x *Index) ContinueDrop(ctx context.Context, store string, limit int) (done
 			return err
 		}
 		// The notes for whole collections stand for those of their vectors.
-		if _, err := t.Exec(ctx, `UPDATE document_live SET collection = '' WHERE tenant = $1 AND store = $2 AND collection <> ''`, t.tenant, store); err != nil {
-			return err
+		for _, table := range []string{"document_live", "hidden_revision"} {
+			if _, err := t.Exec(ctx, `UPDATE `+table+` SET collection = '' WHERE tenant = $1 AND store = $2 AND collection <> ''`, t.tenant, store); err != nil {
+				return err
+			}
 		}
 		for _, l := range all {
 			if limit <= 0 {
@@ -127,18 +141,18 @@ func (x *Index) ContinueDrop(ctx context.Context, store string, limit int) (done
 			if err := t.deleteDocument(ctx, store, l.document); err != nil {
 				return err
 			}
-			limit -= 1 + 2*l.chunks
+			limit -= 1 + 2*int(min(l.chunks, maxDeletedChunks))
 		}
 		if limit <= 0 {
 			return nil
 		}
 		var left int64
 		err = t.Query(ctx, func(r db.Row) error { return r.Scan(&left) }, `SELECT (SELECT COUNT(*) FROM removed_chunk WHERE tenant = $1 AND store = $2)
-			+ (SELECT COUNT(*) FROM document WHERE tenant = $1 AND store = $2)`, t.tenant, store)
+			+ (SELECT COUNT(*) FROM hidden_revision WHERE tenant = $1 AND store = $2) + (SELECT COUNT(*) FROM document WHERE tenant = $1 AND store = $2)`, t.tenant, store)
 		if err != nil || left > 0 {
 			return err
 		}
-		for _, table := range []string{"document_store", "index_pass"} {
+		for _, table := range []string{"document_store", "index_pass", "document_total"} {
 			if _, err := t.Exec(ctx, `DELETE FROM `+table+` WHERE tenant = $1 AND store = $2`, t.tenant, store); err != nil {
 				return err
 			}
@@ -147,11 +161,4 @@ func (x *Index) ContinueDrop(ctx context.Context, store string, limit int) (done
 		return nil
 	})
 	return done, err
-}
-
-// liveDocument is a document with the number of its chunks in a generation, or in all.
-type liveDocument struct {
-	document   string
-	generation int64
-	chunks     int
 }

@@ -11,7 +11,10 @@ import (
 )
 
 // Index is the indexer's access to a tenant's documents. The methods that take a [Pass] write only while it is held.
-type Index struct{ rows }
+type Index struct {
+	rows
+	vectors *VectorIndexes
+}
 
 // RequestPass makes the pass of a store due now. One that runs is followed by another.
 func (x *Index) RequestPass(ctx context.Context, store string) error {
@@ -44,7 +47,7 @@ func (x *Index) NextPending(ctx context.Context, store, after string, n int) ([]
 		d.Document, err = scanDocument(r, store, &d.Revision, &d.Attempts)
 		found = append(found, d)
 		return err
-	}, `SELECT `+documentColumns+`, d.revision, d.attempts FROM document d
+	}, `SELECT `+documentColumns+`, d.revision, d.attempts FROM document d`+x.indexedBy("document_pending")+`
 		WHERE d.tenant = $1 AND d.store = $2 AND d.state = 'pending' AND d.available_at <= stoa_now() AND d.id > $3 ORDER BY d.id LIMIT $4`,
 		x.tenant, store, after, int64(n))
 	return found, err
@@ -57,7 +60,7 @@ func (x *Index) NextAttempt(ctx context.Context, store string) (wait time.Durati
 	err = x.read(ctx, "find the next attempt at a document", func(r db.Row) error {
 		found = true
 		return r.Scan(&at, &now)
-	}, `SELECT available_at, stoa_now() FROM document WHERE tenant = $1 AND store = $2 AND state = 'pending' ORDER BY available_at LIMIT 1`, x.tenant, store)
+	}, `SELECT available_at, stoa_now() FROM document`+x.indexedBy("document_pending")+` WHERE tenant = $1 AND store = $2 AND state = 'pending' ORDER BY available_at LIMIT 1`, x.tenant, store)
 	return max(time.Duration(at-now)*time.Microsecond, 0), found, err
 }
 

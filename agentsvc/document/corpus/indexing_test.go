@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -424,6 +425,78 @@ func TestGenerations(t *testing.T) {
 	})
 }
 
+// TestUnusedCollections: a collection of an earlier generation that only ever had vectors of commits that never happened is removed
+// as a whole, and so is one of a store that goes. One that is in use stays.
+func TestUnusedCollections(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		ctx := t.Context()
+		f := newFixture(t, d, "acme", corpus.Limits{})
+		pass := f.claim(t)
+		name := func(generation int64) string { return fmt.Sprint("acme-manual-", generation) }
+		newExternal := func(id string, generation int64) corpus.Commit {
+			t.Helper()
+			c := newCommit(f.pending(t, id), generation, "text")
+			c.Collection = name(generation)
+			return c
+		}
+		reserve := func(id string, generation int64) { // and end before the commit, as a process that is killed
+			t.Helper()
+			if err := f.Index.ReserveVectors(ctx, pass, newExternal(id, generation)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		unused := func(current int64) int64 { return must(f.Index.NoteUnusedCollections(ctx, pass, name(current))) }
+		expire := func() { t.Helper(); execSQL(t, d, `UPDATE removed_chunk SET available_at = 1 WHERE chunk <> ''`) }
+		whole := func() (names []string) {
+			t.Helper()
+			for _, r := range must(f.Index.ListRemovals(ctx, "manual", 100)) {
+				if r.Chunk == "" {
+					names = append(names, r.Collection)
+				}
+			}
+			return names
+		}
+		f.put(t, "a", "text")
+		reserve("a", 1)
+		f.ensureStore(t, "upload", "r2")
+		reserve("a", 2)
+		expire()
+		checkDiff(t, "while a generation is built", int64(0), unused(2))
+		c := newExternal("a", 2)
+		if err := errors.Join(f.Index.ReserveVectors(ctx, pass, c), f.Index.CommitDocument(ctx, pass, c)); err != nil {
+			t.Fatal(err)
+		}
+		if !must(f.Index.SwitchGeneration(ctx, pass, 0)) {
+			t.Fatal("not switched")
+		}
+		f.put(t, "b", "text")
+		reserve("b", 2)
+		execSQL(t, d, `UPDATE removed_chunk SET available_at = stoa_now() + 1000000000`)
+		checkDiff(t, "while the vectors may still be stored", int64(0), unused(2))
+		expire()
+		checkDiff(t, "collections that are in use by their documents", int64(1), unused(3))
+		checkDiff(t, "the earlier one", []string{name(1)}, whole())
+		checkDiff(t, "noted again", int64(0), unused(2))
+		lost := pass
+		lost.Epoch--
+		if _, err := f.Index.NoteUnusedCollections(ctx, lost, name(2)); !errors.Is(err, corpus.ErrPassLost) {
+			t.Errorf("a pass that was lost: %v", err)
+		}
+		if err := f.Index.ConfirmRemovals(ctx, must(f.Index.ListRemovals(ctx, "manual", 100))); err != nil {
+			t.Fatal(err)
+		}
+
+		if err := f.Documents.Delete(ctx, "manual", "a", "", everyone); err != nil {
+			t.Fatal(err)
+		}
+		reserve("b", 2)
+		checkDiff(t, "the one in use, without a document", int64(0), unused(2))
+		must(f.Index.DropStore(ctx, "manual", 100))
+		checkDiff(t, "a store that goes", []string{name(2)}, whole())
+	})
+}
+
 // TestRemovals: vectors in external stores are noted for removal by replacing, deleting, a commit that never happened, and
 // a generation or a store that goes.
 func TestRemovals(t *testing.T) {
@@ -590,6 +663,10 @@ func TestVectors(t *testing.T) {
 			}
 		}
 		checkTurns(t, func(ctx context.Context) error {
+			_, _, err := f.Search.MatchText(ctx, manual, []string{"word"}, 1)
+			return err
+		})
+		checkTurns(t, func(ctx context.Context) error {
 			_, err := f.Search.MatchVectors(ctx, manual, model, letters("aaaaa"), 1)
 			return err
 		})
@@ -603,25 +680,31 @@ func TestVectors(t *testing.T) {
 // turns keeps two tests from having one part of the permits each.
 var turns sync.Mutex
 
-// checkTurns checks that search waits while other searches have all permits of the exact scans, and returns its own.
+// checkTurns checks that search waits while other searches have all permits, and returns its own.
 func checkTurns(t *testing.T, search func(ctx context.Context) error) {
 	t.Helper()
 	turns.Lock()
 	defer turns.Unlock()
 	const app = "other"
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
 	held := 0
-	for corpus.ExactScans.Acquire(t.Context(), app) == nil {
-		if held++; held == max(2, runtime.GOMAXPROCS(0)) {
+	for corpus.Scans.Acquire(t.Context(), app) == nil {
+		if held++; held == max(1, runtime.GOMAXPROCS(0)-1) {
 			break
 		}
 	}
-	if err := search(ended); !errors.Is(err, context.Canceled) {
+	done := make(chan error, 1)
+	go func() { done <- search(t.Context()) }()
+	select {
+	case err := <-done:
 		t.Errorf("a search does not wait for its turn: %v", err)
+		done <- err
+	case <-time.After(100 * time.Millisecond): // a search of one document takes one
 	}
 	for range held {
-		corpus.ExactScans.Release()
+		corpus.Scans.Release()
+	}
+	if err := <-done; err != nil {
+		t.Errorf("a search whose turn has come: %v", err)
 	}
 	for range held + 1 {
 		if err := search(t.Context()); err != nil {
@@ -655,6 +738,9 @@ func TestEverythingAtOnce(t *testing.T) {
 				for i := range rounds {
 					id := fmt.Sprint("d", (i+worker)%documents)
 					u := corpus.Upload{ID: id, Body: fmt.Appendf(nil, "text %d of %d\nsecond line\nthird line", i, worker)}
+					if i%5 == 0 { // written in several transactions, and deleted in several
+						u.Body = append(u.Body, strings.Repeat("\nline", 230)...)
+					}
 					if i%3 == 0 {
 						u.Access.Subjects = []string{"ana"}
 					}
@@ -693,6 +779,8 @@ func TestEverythingAtOnce(t *testing.T) {
 				check("switch", err)
 				_, err = f.Index.DropGenerations(ctx, "manual", 3)
 				check("drop", err)
+				_, err = f.Index.DeleteHidden(ctx, "manual", never)
+				check("delete hidden chunks", err)
 				removals, err := f.Index.ListRemovals(ctx, "manual", 5)
 				check("removals", errors.Join(err, f.Index.ConfirmRemovals(ctx, removals)))
 			}
@@ -706,6 +794,8 @@ func TestEverythingAtOnce(t *testing.T) {
 		callers.Wait()
 		close(done)
 		indexer.Wait()
+		execSQL(t, d, `UPDATE document SET state = 'failed' WHERE state = 'pending'`) // nothing is being written any more
+		f.deleteHidden(t)
 		for what, sql := range map[string]string{
 			"chunks of no searchable revision": `chunk c WHERE NOT EXISTS (SELECT 1 FROM document_live l WHERE l.document = c.document AND l.generation = c.generation AND l.revision = c.revision)`,
 			"wrong counts of chunks":           `document_live l WHERE l.chunks <> (SELECT COUNT(*) FROM chunk c WHERE l.document = c.document AND l.generation = c.generation AND l.revision = c.revision)`,
@@ -713,10 +803,12 @@ func TestEverythingAtOnce(t *testing.T) {
 			"searchable without a document":    `document_live l WHERE NOT EXISTS (SELECT 1 FROM document d WHERE d.id = l.document)`,
 			"bodies without a document":        `document_body b WHERE NOT EXISTS (SELECT 1 FROM document d WHERE d.id = b.id)`,
 			"readers without a document":       `document_reader x WHERE NOT EXISTS (SELECT 1 FROM document d WHERE d.id = x.id)`,
+			"hidden revisions":                 `hidden_revision`,
 			"notes for vectors in use":         `removed_chunk r WHERE EXISTS (SELECT 1 FROM chunk c WHERE c.id = r.chunk)`,
 		} {
 			checkDiff(t, what, int64(0), count(t, d, sql))
 		}
+		checkTotals(t, d)
 		if n := count(t, d, "document"); n == 0 {
 			t.Error("no document is left: nothing was tested")
 		}

@@ -59,6 +59,9 @@ func (x *Index) UpsertListed(ctx context.Context, pass Pass, items []Listed, for
 				return err
 			}
 		}
+		if err := t.lockPass(ctx, pass); err != nil {
+			return err
+		}
 		for _, d := range next {
 			old, exists := before[d.id]
 			isChanged := force || !exists || old.version != d.version || old.title != d.title && d.title != ""
@@ -74,7 +77,7 @@ func (x *Index) UpsertListed(ctx context.Context, pass Pass, items []Listed, for
 			}
 			before[d.id] = d // an id that is listed twice is the same document
 		}
-		return t.lockPass(ctx, pass)
+		return nil
 	})
 	if err != nil {
 		return 0, err
@@ -114,12 +117,15 @@ func (x *Index) DeleteUnlisted(ctx context.Context, pass Pass, listed map[string
 			if _, err := t.readDocuments(ctx, pass.Store, part...); err != nil { // locks them
 				return err
 			}
+			if err := t.lockPass(ctx, pass); err != nil {
+				return err
+			}
 			for _, id := range part {
 				if err := t.deleteDocument(ctx, pass.Store, id); err != nil {
 					return err
 				}
 			}
-			return t.lockPass(ctx, pass)
+			return nil
 		})
 		if err != nil {
 			return deleted, err
@@ -155,7 +161,8 @@ func (t *tx) checkRemovalAllowed(ctx context.Context, store string, total, missi
 // checkCount returns an error if n more documents exceed the tenant's limit.
 func (t *tx) checkCount(ctx context.Context, n int64) error {
 	var documents int64
-	err := t.Query(ctx, func(r db.Row) error { return r.Scan(&documents) }, `SELECT COUNT(*) FROM document WHERE tenant = $1`, t.tenant)
+	err := t.Query(ctx, func(r db.Row) error { return r.Scan(&documents) },
+		`SELECT CAST(COALESCE(SUM(documents), 0) AS BIGINT) FROM document_total WHERE tenant = $1 AND generation = 0`, t.tenant)
 	if err == nil && documents+n > t.limits.Documents {
 		err = newLimitError(limitDocuments, "the app has %d documents and may have %d, the source lists %d more", documents, t.limits.Documents, n)
 	}

@@ -26,7 +26,7 @@ const (
 )
 
 // MatchText returns up to limit chunks that have any word of a question (see [words.ExtractQuestion]), best first, with BM25 scores that are the
-// same on both engines. The statistics of the ranking are those of the scope, so that scores do not depend on documents that
+// same on both engines, in the app's turn. The statistics of the ranking are those of the scope, so that scores do not depend on documents that
 // the reader may not read. bounded means that so many chunks have one of the words that not all were ranked.
 func (s *Search) MatchText(ctx context.Context, scope Scope, question []string, limit int) (found []Match, bounded bool, err error) {
 	index := make(map[string]int, len(question))
@@ -42,6 +42,10 @@ func (s *Search) MatchText(ctx context.Context, scope Scope, question []string, 
 	if len(query) == 0 || limit <= 0 || scope.isEmpty() {
 		return nil, false, nil
 	}
+	if err := scans.Acquire(ctx, s.tenant); err != nil {
+		return nil, false, err
+	}
+	defer scans.Release()
 	// A word's weight depends on how many chunks have it, which is known after the last row. Until then only the counts of
 	// the query's words in each chunk are kept.
 	var candidates []textCandidate

@@ -13,23 +13,26 @@ import (
 	"stoa/tenancy/db"
 )
 
-// exactScans lets a bounded number of comparisons with all vectors of a store run at the same time, the apps in turn: each
-// reads up to some hundred MiB from the database, of which one row at a time is in memory. More of them at once would not
-// be faster, since they need the processor.
-var exactScans = processor.NewPermits(max(2, runtime.GOMAXPROCS(0)))
+// scans lets a bounded number of searches read the rows of their stores at the same time, the apps in turn: each reads up
+// to some hundred MiB from the database, of which one row at a time is in memory. More of them at once would not be faster,
+// since they need the processor; one processor is left to the other work.
+var scans = processor.NewPermits(max(1, runtime.GOMAXPROCS(0)-1))
 
 // MatchVectors returns up to limit chunks by the cosine similarity of their vectors, made by model, and vector, best first. It
-// compares every vector of the scope that has the length of vector, in the app's turn. It finds nothing in a generation whose vectors another model made, or of another
-// length.
+// compares every vector of the scope that has the length of vector, in the app's turn, or, in a large scope, those that the
+// store's approximate index has found. It finds nothing in a generation whose vectors another model made, or of another length.
 func (s *Search) MatchVectors(ctx context.Context, scope Scope, model string, vector []float32, limit int) ([]Match, error) {
 	query := decodeVector(encodeVector(vector))
 	if len(query) == 0 || limit <= 0 || scope.isEmpty() || !isStorableText(model) {
 		return nil, nil
 	}
-	if err := exactScans.Acquire(ctx, s.tenant); err != nil {
+	if err := scans.Acquire(ctx, s.tenant); err != nil {
 		return nil, err
 	}
-	defer exactScans.Release()
+	defer scans.Release()
+	if found, ok, err := s.matchIndexed(ctx, scope, model, query, limit); ok || err != nil {
+		return found, err
+	}
 	best := newTopMatches(limit)
 	var b db.Batch
 	in := s.addScopeQuery(&b, scope)

@@ -23,11 +23,22 @@ type rows struct {
 
 // runTx runs f in a transaction and adds to its errors what was being done.
 func (r rows) runTx(ctx context.Context, what string, f func(t *tx) error) error {
-	err := r.h.RunTx(ctx, func(inner *db.Tx) error { return f(&tx{Tx: inner, rows: r}) })
+	err := r.h.RunTx(ctx, func(inner *db.Tx) error { return f(&tx{Tx: inner, rows: r, deletable: maxDeletedChunks}) })
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
+}
+
+// runTimedTx is runTx, and returns how long others could not write because of the transaction: without the time for which it waited for
+// them, and with the commit, in which SQLite changes its full-text index.
+func (r rows) runTimedTx(ctx context.Context, what string, f func(t *tx) error) (time.Duration, error) {
+	var began time.Time
+	err := r.runTx(ctx, what, func(t *tx) error {
+		began = time.Now()
+		return f(t)
+	})
+	return time.Since(began), err
 }
 
 // read executes one query outside of a transaction.
@@ -56,6 +67,15 @@ func (r rows) lockRow() string {
 		return ` FOR UPDATE`
 	}
 	return ``
+}
+
+// indexedBy names the index that a SELECT reads a table by. Without statistics SQLite prefers the primary key to an index of
+// few rows that begins with the same columns; PostgreSQL knows its size.
+func (r rows) indexedBy(index string) string {
+	if r.h.Engine() == db.Postgres {
+		return ``
+	}
+	return ` INDEXED BY ` + index
 }
 
 // encodeJSON returns v, which has strings only, as JSON.
@@ -107,6 +127,8 @@ func readerArgs(reader document.Reader) []any {
 type tx struct {
 	*db.Tx
 	rows
+	// deletable is how many chunks the transaction may still delete, see hideRevisions.
+	deletable int64
 }
 
 // lockTenant makes the transactions that add documents of a tenant follow each other, so that no two of them together exceed
@@ -140,32 +162,18 @@ func (t *tx) requestPass(ctx context.Context, store string) error {
 const requestPassSQL = `UPDATE index_pass SET requested = TRUE, due_at = CASE WHEN holder = '' AND due_at > stoa_now() THEN stoa_now() ELSE due_at END
 	WHERE tenant = $1 AND store = $2`
 
-// hideDocument deletes what a document is found by, in every generation, and notes its external vectors for removal.
-func (t *tx) hideDocument(ctx context.Context, store, id string) error {
-	n, err := t.Exec(ctx, `INSERT INTO removed_chunk (tenant, store, collection, chunk, available_at)
-		SELECT l.tenant, l.store, l.collection, c.id, 0 FROM document_live l
-			JOIN chunk c ON c.tenant = l.tenant AND c.store = l.store AND c.document = l.document AND c.generation = l.generation AND c.revision = l.revision
-		WHERE l.tenant = $1 AND l.store = $2 AND l.document = $3 AND l.collection <> ''
-		ON CONFLICT (tenant, store, collection, chunk) DO UPDATE SET available_at = 0`, t.tenant, store, id)
-	if err == nil && n > 0 {
-		err = t.requestPass(ctx, store)
-	}
-	for _, table := range []string{"document_live", "chunk_vector", "chunk"} {
-		if err == nil {
-			_, err = t.Exec(ctx, `DELETE FROM `+table+` WHERE tenant = $1 AND store = $2 AND document = $3`, t.tenant, store, id)
-		}
-	}
-	return err
-}
-
 // deleteDocument deletes a document, whose row the transaction has locked.
 func (t *tx) deleteDocument(ctx context.Context, store, id string) error {
+	small, err := t.of(store).prepareHiding(ctx, id) // first, since it may lock the pass
+	if err != nil {
+		return err
+	}
 	for _, table := range []string{"document", "document_reader", "document_body"} {
 		if _, err := t.Exec(ctx, `DELETE FROM `+table+` WHERE tenant = $1 AND store = $2 AND id = $3`, t.tenant, store, id); err != nil {
 			return err
 		}
 	}
-	return t.hideDocument(ctx, store, id)
+	return t.of(store).deleteLive(ctx, id, small)
 }
 
 // lockDocument reads and locks a document's revision; found is false if it does not exist.

@@ -10,7 +10,7 @@ import (
 )
 
 // Search finds chunks of a tenant. Reader and filter are conditions of each statement, so that they restrict what is ranked.
-// It reads the whole store: docs/decisions/exact-search.md.
+// It reads the whole store, or its approximate index if the store is large and has one: docs/decisions/exact-search.md.
 type Search struct{ rows }
 
 // Scope is where a search looks: the live generation of a store, of that the documents which the reader may read and whose
@@ -36,7 +36,7 @@ func (s *Search) scopeSQL(scope Scope) string {
 		return `(SELECT l.* FROM document_live l CROSS JOIN document d ON d.tenant = l.tenant AND d.store = l.store AND d.id = l.document
 			WHERE l.tenant = $1 AND l.store = $2 AND l.generation = ` + generationSQL + ` AND ` + s.documentSQL(scope) + `) l`
 	}
-	return `(WITH live AS MATERIALIZED (SELECT tenant, store, document, generation, revision, chunks, word_count FROM document_live
+	return `(WITH live AS MATERIALIZED (SELECT tenant, store, document, generation, revision, chunks, word_count, indexed_revision FROM document_live
 				WHERE tenant = $1 AND store = $2 AND generation = ` + generationSQL + `),
 			readable AS MATERIALIZED (SELECT * FROM live WHERE (SELECT ` + s.documentSQL(scope) + `
 				FROM document d WHERE d.tenant = live.tenant AND d.store = live.store AND d.id = live.document))
@@ -56,8 +56,9 @@ func (s *Search) filterSQL(parameter string) string {
 	if s.h.Engine() == db.Postgres {
 		return `CAST(d.metadata AS jsonb) @> CAST(CAST(` + parameter + ` AS TEXT) AS jsonb)`
 	}
-	return `NOT EXISTS (SELECT 1 FROM json_each(` + parameter + `) f
-		WHERE NOT EXISTS (SELECT 1 FROM json_each(d.metadata) m WHERE m.key = f.key AND m.value = f.value))`
+	// The filter is read once for the statement, the metadata once for a document.
+	return `(SELECT COUNT(*) FROM json_each(d.metadata) m WHERE (m.key, m.value) IN (SELECT f.key, f.value FROM json_each(` + parameter + `) f))
+		= (SELECT COUNT(*) FROM json_each(` + parameter + `))`
 }
 
 func (s *Search) scopeArgs(scope Scope) []any {

@@ -2,6 +2,7 @@ package corpus
 
 import (
 	"context"
+	"fmt"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/document"
@@ -12,6 +13,16 @@ import (
 // for callers that may read every document.
 func (d *Documents) ListStores(ctx context.Context) ([]document.StoreStatus, error) {
 	return d.listStores(ctx, "")
+}
+
+// CountByStore returns how many documents each store has that [Documents.ListStores] lists, by the store's name.
+func (d *Documents) CountByStore(ctx context.Context) (map[string]int, error) {
+	found, err := d.ListStores(ctx)
+	counts := make(map[string]int, len(found))
+	for _, s := range found {
+		counts[s.Name] = int(s.Documents)
+	}
+	return counts, err
 }
 
 // StoreStatus returns the state of one document store, or [agentsvc.ErrNotFound].
@@ -31,13 +42,18 @@ func (d *Documents) StoreStatus(ctx context.Context, store string) (document.Sto
 
 // listStores returns the state of one store, or of all if store is "".
 func (d *Documents) listStores(ctx context.Context, store string) (found []document.StoreStatus, err error) {
-	// Aggregates over the documents of a store, which the limit of documents bounds.
-	const ofStore = ` FROM document d WHERE d.tenant = s.tenant AND d.store = s.store`
+	// Documents that wait or have failed are counted, by indexes that have only these.
+	in := func(state string) string {
+		return ` FROM document d` + d.indexedBy("document_"+state) + ` WHERE d.tenant = s.tenant AND d.store = s.store AND d.state = '` + state + `'`
+	}
+	total := func(column, generation string) string {
+		return `COALESCE((SELECT t.` + column + ` FROM document_total t WHERE t.tenant = s.tenant AND t.store = s.store AND t.generation = ` + generation + `), 0)`
+	}
 	err = d.read(ctx, "read the state of document stores", func(r db.Row) error {
 		var s document.StoreStatus
 		var building, oldest, updated int64
 		err := r.Scan(&s.Name, &s.Source, &s.Error, &s.Generation, &building, &s.Embedder, &s.EmbeddedTokens, &updated,
-			&s.Documents, &s.Pending, &s.Failed, &oldest, &s.Chunks)
+			&s.Documents, &s.Pending, &s.Failed, &oldest, &s.Chunks, &s.VectorIndex)
 		s.OldestPending, s.UpdatedAt = fromMicros(oldest), fromMicros(updated)
 		switch {
 		case s.Error != "":
@@ -50,11 +66,27 @@ func (d *Documents) listStores(ctx context.Context, store string) (found []docum
 		found = append(found, s)
 		return err
 	}, `SELECT s.store, s.source, s.error, s.generation, s.building, s.embedder, s.embedded_tokens, s.updated_at,
-			(SELECT COUNT(*)`+ofStore+`), (SELECT COUNT(*)`+ofStore+` AND d.state = 'pending'), (SELECT COUNT(*)`+ofStore+` AND d.state = 'failed'),
-			COALESCE((SELECT MIN(d.waiting_since)`+ofStore+` AND d.state = 'pending'), 0),
-			(SELECT CAST(COALESCE(SUM(l.chunks), 0) AS BIGINT) FROM document_live l WHERE l.tenant = s.tenant AND l.store = s.store AND l.generation = s.generation)
+			`+total("documents", "0")+`, (SELECT COUNT(*)`+in("pending")+`), (SELECT COUNT(*)`+in("failed")+`),
+			COALESCE((SELECT MIN(d.waiting_since)`+in("pending")+`), 0), `+total("chunks", "s.generation")+`,
+			`+d.vectorIndexSQL()+`
 		FROM document_store s WHERE s.tenant = $1 AND s.state = '' AND (CAST($2 AS TEXT) = '' OR s.store = $2) ORDER BY s.store`, d.tenant, store)
 	return found, err
+}
+
+// vectorIndexSQL is the SQL of [document.StoreStatus.VectorIndex] of the row s of document_store: the index is used if it is there and
+// has nearly all vectors.
+func (d *Documents) vectorIndexSQL() string {
+	const inGeneration = `FROM document_live l WHERE l.tenant = s.tenant AND l.store = s.store AND l.generation = s.generation`
+	indexed := `FALSE`
+	if d.h.Engine() == db.Postgres {
+		// CASE, since PostgreSQL may evaluate the operands of AND in any order, and the second reads the whole generation.
+		indexed = fmt.Sprintf(`CASE WHEN EXISTS (SELECT 1 FROM vector_index v WHERE v.tenant = s.tenant AND v.store = s.store AND v.generation = s.generation AND `+indexTableSQL+`)
+			THEN (SELECT COALESCE(SUM(l.chunks), 0) > %[1]d AND COALESCE(SUM(l.chunks) FILTER (WHERE l.indexed_revision <> l.revision), 0) <= %[1]d `+inGeneration+`) ELSE FALSE END`,
+			d.limits.ExactChunks)
+	}
+	// All documents of a generation are in one collection.
+	return `CASE WHEN s.embedder = '' OR (SELECT l.collection ` + inGeneration + ` LIMIT 1) <> '' THEN ''
+		WHEN ` + indexed + ` THEN '` + document.HNSW + `' ELSE '` + document.Exact + `' END`
 }
 
 // AllowRemoval confirms that the next complete listing of the store's source may remove any number of documents, and

@@ -109,6 +109,9 @@ func (t *tx) putUpload(ctx context.Context, store string, u Upload, next documen
 		if err == nil {
 			err = t.h.CheckQuota(next.bytes+next.textSize(), db.StoresNew)
 		}
+		if err == nil {
+			err = t.requestPass(ctx, store)
+		}
 		if err != nil {
 			return doc, "", err
 		}
@@ -118,11 +121,7 @@ func (t *tx) putUpload(ctx context.Context, store string, u Upload, next documen
 			return doc, "", err
 		}
 	}
-	outcome, err = t.writeDocument(ctx, store, old, next, exists, isChanged)
-	if err == nil && isChanged {
-		err = t.requestPass(ctx, store)
-	}
-	if err != nil {
+	if outcome, err = t.writeDocument(ctx, store, old, next, exists, isChanged); err != nil {
 		return doc, "", err
 	}
 	err = t.Query(ctx, func(r db.Row) error {
@@ -149,7 +148,7 @@ func (t *tx) readSource(ctx context.Context, store string) (source string, err e
 func (t *tx) checkUploads(ctx context.Context, bytes int64, exists bool) error {
 	var documents, stored int64
 	err := t.Query(ctx, func(r db.Row) error { return r.Scan(&documents, &stored) },
-		`SELECT (SELECT COUNT(*) FROM document WHERE tenant = $1), (SELECT COALESCE(SUM(octet_length(body)), 0) FROM document_body WHERE tenant = $1)`, t.tenant)
+		`SELECT CAST(COALESCE(SUM(documents), 0) AS BIGINT), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM document_total WHERE tenant = $1 AND generation = 0`, t.tenant)
 	switch {
 	case err != nil:
 		return err
@@ -184,9 +183,20 @@ func (t *tx) readDocuments(ctx context.Context, store string, ids ...string) (ma
 		err := r.Scan(&d.id, &d.title, &d.mediaType, &d.bytes, &d.state, &d.hash, &d.version, &d.url, &d.metadata, &d.access)
 		found[d.id] = d
 		return err
-	}, `SELECT id, title, media_type, bytes, state, content_hash, source_version, url, metadata, access FROM document
-		WHERE tenant = $1 AND store = $2 AND `+t.inList("id", "$3")+` ORDER BY id`+t.lockRow(), t.tenant, store, encodeJSON(ids))
+	}, t.lockDocumentsSQL(), t.tenant, store, encodeJSON(slices.Sorted(slices.Values(ids))))
 	return found, err
+}
+
+// lockDocumentsSQL selects the documents of $1 and $2 whose ids are in $3, a sorted array. PostgreSQL locks them one after the
+// other, each found by its whole key: for a condition on a list it compares every document of the store with the list, since
+// without statistics of the table it expects one.
+func (t *tx) lockDocumentsSQL() string {
+	const columns = `id, title, media_type, bytes, state, content_hash, source_version, url, metadata, access`
+	if t.h.Engine() == db.SQLite {
+		return `SELECT ` + columns + ` FROM document WHERE tenant = $1 AND store = $2 AND ` + t.inList("id", "$3")
+	}
+	return `SELECT d.* FROM jsonb_array_elements_text(CAST(CAST($3 AS TEXT) AS jsonb)) AS x (key)
+		CROSS JOIN LATERAL (SELECT ` + columns + ` FROM document WHERE tenant = $1 AND store = $2 AND id = x.key FOR UPDATE) d`
 }
 
 // writeDocument writes a document and its readers. With isChanged it gets a new revision and waits for its indexing.
@@ -222,7 +232,7 @@ func (t *tx) writeDocument(ctx context.Context, store string, old, next document
 	}
 	// The callers who may read the new version must not find the old one meanwhile, unless everyone may read that.
 	if exists && (isChanged || old.state != string(document.Indexed)) && old.access != openAccess {
-		if err := t.hideDocument(ctx, store, next.id); err != nil {
+		if err := t.of(store).hideDocument(ctx, next.id); err != nil {
 			return outcome, err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"mime"
 	"path"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/gabriel-vasile/mimetype"
 )
@@ -97,6 +98,8 @@ func (f file) detect() (format, error) {
 		return f.detectArchive()
 	case bytes.HasPrefix(head, oleSignature):
 		return format{}, f.describeOLE()
+	case f.isPlainText():
+		return textFormats[typeText], nil
 	}
 	found := mimetype.Detect(f.data)
 	if !isText(found) {
@@ -109,6 +112,17 @@ func (f file) detect() (format, error) {
 		return format{}, newDamaged("its name ends in " + f.extension + ", its content is text")
 	}
 	return f.detectText(found), nil
+}
+
+// isPlainText reports whether f is plain text by its extension or its declared media type, and in fact: UTF-8 without control
+// characters. No format is then guessed from its first letters.
+func (f file) isPlainText() bool {
+	declared, ok := textExtensions[f.extension]
+	if !ok {
+		declared = f.mediaType
+	}
+	return declared == typeText && binaryExtensions[f.extension] == "" && !bytes.HasPrefix(f.data, pdfSignature) && utf8.Valid(f.data) &&
+		!bytes.ContainsFunc(f.data, func(r rune) bool { return r < ' ' && r != '\t' && r != '\n' && r != '\r' && r != '\f' })
 }
 
 // isText reports whether a detected type is a kind of text that can be read as it is.

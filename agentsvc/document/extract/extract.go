@@ -12,6 +12,8 @@
 // without confinement: time, output, text, pages and ratios of compression are bounded as everywhere, its memory only by
 // the helper's own watch of the heap.
 //
+// Plain text of up to 1 MiB is read in the server: no parser works on it.
+//
 // A newcomer reads on in reader.go (the server's side), helper.go (the helper's), detect.go (which format a file has)
 // and builder.go (how readers of formats write sections).
 package extract

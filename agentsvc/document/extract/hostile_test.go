@@ -122,6 +122,47 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestPlainText checks that a helper reads what is not plain text, or long, and nothing else.
+func TestPlainText(t *testing.T) {
+	t.Parallel()
+	r := newReader(t)
+	started := 0
+	r.OnStart(func(app string, _ *os.Process) {
+		if app != "" { // else it is the test whether a helper may run as another user
+			started++
+		}
+	})
+	for _, tt := range []struct {
+		name, mediaType, text string
+		helpers               int
+	}{
+		{"a.txt", "", "two\r\nlines", 0},
+		{"a", "text/plain; charset=utf-8", "Grüße", 0},
+		{"main.go", "text/plain", "package main", 0},
+		{"a.txt", "", "BMW builds cars", 0}, // not an image
+		{"a.txt", "", " \n", 0},
+		{"a.md", "text/plain", "# text", 1},
+		{"a", "text/html", "<p>text</p>", 1},
+		{"a", "", "text", 1},
+		{"a.pdf", "text/plain", "text", 1},
+		{"a.txt", "", "%PDF-1.7 text", 1},
+		{"a.txt", "", "PK\x03\x04", 1},
+		{"a.txt", "", "text\x00", 1},
+		{"a.txt", "", "caf\xe9", 1},
+		{"a.txt", "", strings.Repeat("text ", 300_000), 1},
+	} {
+		started = 0
+		want, wantErr := extract.ReadContent(tt.name, tt.mediaType, []byte(tt.text))
+		got, err := r.Read(t.Context(), "acme", tt.name, tt.mediaType, strings.NewReader(tt.text))
+		if diff := cmp.Diff(want, got); diff != "" || (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() {
+			t.Errorf("%s %.20q: %v, not %v (-want +got)\n%s", tt.name, tt.text, err, wantErr, diff)
+		}
+		if started != tt.helpers {
+			t.Errorf("%s %q %.20q: %d helpers, not %d", tt.name, tt.mediaType, tt.text, started, tt.helpers)
+		}
+	}
+}
+
 // TestReadAsOtherUser checks that helpers of a server that is root run as another user, if that user may execute the
 // server's executable. The binary of a test is in a folder that only root may enter; a copy is not.
 func TestReadAsOtherUser(t *testing.T) {
@@ -154,7 +195,7 @@ func TestReadAsOtherUser(t *testing.T) {
 	if !r.CanRunUntrusted() {
 		t.Error("helpers run as the server's user")
 	}
-	content, err := r.Read(t.Context(), "", "a.txt", "", strings.NewReader("text"))
+	content, err := r.Read(t.Context(), "", "a.md", "", strings.NewReader("text"))
 	if err != nil || content.Text() != "text\n" {
 		t.Errorf("%q, %v", content.Text(), err)
 	}
@@ -170,7 +211,7 @@ func TestReadAsOtherUser(t *testing.T) {
 		_ = p.Kill()
 	})
 	r.SetHelperVariable("hang")
-	_, err = r.Read(t.Context(), "", "a.txt", "", strings.NewReader("text"))
+	_, err = r.Read(t.Context(), "", "a.md", "", strings.NewReader("text"))
 	requireProblem(t, err, extract.Crashed)
 }
 
@@ -264,7 +305,7 @@ func TestHostileHelpers(t *testing.T) {
 			t.Parallel()
 			r := newReader(t)
 			r.SetHelper(tt.variable, tt.timeout)
-			_, err := r.Read(t.Context(), "", "a.txt", "", strings.NewReader("text"))
+			_, err := r.Read(t.Context(), "", "a.md", "", strings.NewReader("text"))
 			requireProblem(t, err, tt.want)
 		})
 	}
@@ -275,7 +316,7 @@ func TestLyingHelper(t *testing.T) {
 	t.Parallel()
 	r := newReader(t)
 	r.SetHelper("lies", longTimeout)
-	got, err := r.Read(t.Context(), "", "a.txt", "", strings.NewReader("text"))
+	got, err := r.Read(t.Context(), "", "a.md", "", strings.NewReader("text"))
 	want := document.Content{Title: "a b", MediaType: "text/plain", Sections: []document.Section{{Text: "a\nb", Place: document.Place{Heading: "x y"}}}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got)\n%s", err, diff)
@@ -288,7 +329,7 @@ func TestKilledHelper(t *testing.T) {
 	r := newReader(t)
 	r.SetHelper("hang", longTimeout)
 	r.OnStart(func(_ string, p *os.Process) { _ = p.Kill() })
-	_, err := r.Read(t.Context(), "", "a.txt", "", strings.NewReader("text"))
+	_, err := r.Read(t.Context(), "", "a.md", "", strings.NewReader("text"))
 	requireProblem(t, err, extract.Crashed)
 }
 
@@ -303,7 +344,7 @@ func TestReadCancelled(t *testing.T) {
 	ended := make(chan error)
 	for range 3 { // one more than run at a time
 		go func() {
-			_, err := r.Read(ctx, "", "a.txt", "", strings.NewReader("text"))
+			_, err := r.Read(ctx, "", "a.md", "", strings.NewReader("text"))
 			ended <- err
 		}()
 	}

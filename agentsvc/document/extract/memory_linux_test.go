@@ -13,7 +13,7 @@ import (
 func TestMemoryOfHelper(t *testing.T) {
 	r := newReader(t)
 	r.SetHelper("memory", longTimeout)
-	_, err := r.Read(t.Context(), "", "a.txt", "", strings.NewReader("text"))
+	_, err := r.Read(t.Context(), "", "a.md", "", strings.NewReader("text"))
 	requireProblem(t, err, extract.TooComplex)
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &usage); err != nil {

@@ -18,6 +18,7 @@ import (
 	"stoa/agentsvc/document"
 	"stoa/agentsvc/processor"
 	"stoa/agentsvc/sandbox"
+	"stoa/agentsvc/temporary"
 )
 
 // Bounds of what the server gives a helper and takes from it.
@@ -28,6 +29,8 @@ const (
 	probeTimeout = 10 * time.Second
 	// helpersAtOnce is how many helpers run at a time in this process: each may have maxHeapBytes.
 	helpersAtOnce = 2
+	// maxPlainBytes is the size of the largest plain text that the server reads itself.
+	maxPlainBytes = 1 << 20
 	// maxReplyBytes bounds what a helper writes: text within its limit, twice for escaped characters, and the names
 	// around it.
 	maxReplyBytes = 64 << 20
@@ -37,7 +40,7 @@ const (
 	maxMessage = 500
 )
 
-// Reader reads files in helper processes. It is safe for concurrent use: at most helpersAtOnce helpers run, further
+// Reader reads files in helper processes, short plain text by itself. It is safe for concurrent use: at most helpersAtOnce helpers run, further
 // calls wait, and apps get their turn one after the other.
 type Reader struct {
 	executable string
@@ -81,6 +84,11 @@ func (r *Reader) Read(ctx context.Context, app, name, mediaType string, body io.
 	case len(data) == 0:
 		return document.Content{}, newProblem(Empty, "the file is empty")
 	}
+	// No parser works on plain text, only a few passes over its bytes. To start a helper takes longer than all else of the
+	// indexing of a short text.
+	if len(data) <= maxPlainBytes && newFile(name, mediaType, data).isPlainText() {
+		return readContent(name, mediaType, data, defaultLimits)
+	}
 	return r.runHelper(ctx, app, request{Name: name, MediaType: mediaType}, data, r.untrusted())
 }
 
@@ -106,7 +114,7 @@ func (r *Reader) runHelper(ctx context.Context, app string, q request, data []by
 	if err != nil {
 		return document.Content{}, fmt.Errorf("make a folder for the program that reads files: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(folder) }()
+	defer func() { _ = folder.Remove() }()
 	head, err := json.Marshal(q)
 	if err != nil {
 		return document.Content{}, err
@@ -114,7 +122,7 @@ func (r *Reader) runHelper(ctx context.Context, app string, q request, data []by
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	cmd, err := r.host.NewCommand(limited, sandbox.Program{
-		File: r.executable, Args: []string{helperName}, Env: []string{HelperVariable + "=" + r.variable}, Folder: folder,
+		File: r.executable, Args: []string{helperName}, Env: []string{HelperVariable + "=" + r.variable}, Folder: folder.Path,
 		CPU: r.timeout, Untrusted: untrusted, Root: filepath.Dir(r.executable),
 	})
 	if err != nil {
@@ -153,19 +161,15 @@ func (r *Reader) runHelper(ctx context.Context, app string, q request, data []by
 }
 
 // makeFolder makes the working directory of a helper.
-func (r *Reader) makeFolder(untrusted bool) (string, error) {
-	folder, err := os.MkdirTemp("", "stoa-extract-")
-	if err != nil {
-		return "", err
+func (r *Reader) makeFolder(untrusted bool) (*temporary.Folder, error) {
+	folder, err := temporary.MakeFolder("extract")
+	if err != nil || !untrusted {
+		return folder, err
 	}
-	resolved, err := filepath.EvalSymlinks(folder)
-	if err == nil && untrusted {
-		err = r.host.ChownFolder(resolved)
+	if err := r.host.ChownFolder(folder.Path); err != nil {
+		return nil, errors.Join(err, folder.Remove())
 	}
-	if err != nil {
-		return "", errors.Join(err, os.RemoveAll(folder))
-	}
-	return resolved, nil
+	return folder, nil
 }
 
 // Exit codes and messages by which a helper's end is recognised.

@@ -135,11 +135,13 @@ func ApplyConfiguration(ctx context.Context, rows *corpus.Store, specs []corpus.
 		if configured[s.Name] {
 			continue
 		}
-		isGone, err := rows.Index.DropStore(ctx, s.Name, 1)
-		if err == nil && !isGone { // else there is nothing left for a pass, and none
+		_, err := rows.Index.DropStore(ctx, s.Name, 1)
+		if err == nil {
 			err = rows.Index.RequestPass(ctx, s.Name)
 		}
-		errs = append(errs, err)
+		if !errors.Is(err, agentsvc.CodeNotFound) { // else the last row is deleted, here or by the pass of another process
+			errs = append(errs, err)
+		}
 	}
 	if err := errors.Join(errs...); err != nil || !isWaiting {
 		return err

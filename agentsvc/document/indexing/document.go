@@ -166,13 +166,17 @@ func (r documentWorker) handleDocument(ctx context.Context, d corpus.PendingDocu
 		weight = unknownBytes
 	}
 	weight = min(max(weight*memoryFactor, 1<<20), r.x.options.MemoryBytes)
-	release, err := r.x.takePlace(ctx, string(r.pass.Tenant), weight)
+	p, err := r.x.takePlace(ctx, string(r.pass.Tenant), weight)
 	if err != nil {
 		return context.Cause(ctx)
 	}
-	defer release()
+	defer p.release()
 	spanCtx, span := startSpan(ctx, "index document", attribute.Int64("stoa.bytes", d.Bytes))
-	n, err := r.indexDocument(spanCtx, d)
+	n := 0
+	err = containFault(spanCtx, r.log(), func() (err error) {
+		n, err = r.indexDocument(spanCtx, d, p)
+		return err
+	})
 	endSpan(span, err)
 	switch {
 	case err == nil:
@@ -186,24 +190,62 @@ func (r documentWorker) handleDocument(ctx context.Context, d corpus.PendingDocu
 	return r.handleFailure(ctx, d, newFailure(err))
 }
 
+// place is what a document at work has of the bounds of the process.
+type place struct {
+	x      *Indexer
+	app    string
+	memory int64 // bytes
+}
+
 // takePlace waits until a document of app may be at work with this much memory. Apps get their turn one after the other,
-// however many documents each has. release must be called after the work.
-func (x *Indexer) takePlace(ctx context.Context, app string, memory int64) (release func(), err error) {
+// however many documents each has. The place must be released after the work.
+func (x *Indexer) takePlace(ctx context.Context, app string, memory int64) (*place, error) {
 	if err := x.documents.Acquire(ctx, app); err != nil {
 		return nil, err
 	}
-	if err = x.memoryTurn.Acquire(ctx, app); err == nil {
-		err = x.memory.Acquire(ctx, memory)
-		x.memoryTurn.Release()
-	}
-	if err != nil {
+	p := &place{x: x, app: app}
+	if err := p.acquireMemory(ctx, memory); err != nil {
 		x.documents.Release()
 		return nil, err
 	}
-	return func() {
-		x.memory.Release(memory)
-		x.documents.Release()
-	}, nil
+	return p, nil
+}
+
+// acquireMemory waits for the memory in the app's turn.
+func (p *place) acquireMemory(ctx context.Context, memory int64) error {
+	if err := p.x.memoryTurn.Acquire(ctx, p.app); err != nil {
+		return err
+	}
+	defer p.x.memoryTurn.Release()
+	if err := p.x.memory.Acquire(ctx, memory); err != nil {
+		return err
+	}
+	p.memory = memory
+	return nil
+}
+
+// resize waits until the document may have more memory than it has, if it needs more. What it has is given back before, so
+// that two documents do not wait for each other.
+func (p *place) resize(ctx context.Context, memory int64) error {
+	if memory = min(memory, p.x.options.MemoryBytes); memory <= p.memory {
+		return nil
+	}
+	p.x.memory.Release(p.memory)
+	p.memory = 0
+	return p.acquireMemory(ctx, memory)
+}
+
+func (p *place) release() {
+	p.x.memory.Release(p.memory)
+	p.x.documents.Release()
+}
+
+// contentBytes returns the length of a document's text.
+func contentBytes(c document.Content) (n int64) {
+	for _, s := range c.Sections {
+		n += int64(len(s.Text))
+	}
+	return n
 }
 
 // noteAnswer records that the embedder and the vector store have answered: the documents for which they had not before are
@@ -293,12 +335,16 @@ func (r *passRun) runStep(ctx context.Context, s step, f func(ctx context.Contex
 }
 
 // indexDocument reads, divides, embeds and commits a document. It returns the number of its chunks.
-func (r documentWorker) indexDocument(ctx context.Context, d corpus.PendingDocument) (int, error) {
+func (r documentWorker) indexDocument(ctx context.Context, d corpus.PendingDocument, p *place) (int, error) {
 	var content document.Content
 	var chunks []document.Chunk
 	c := corpus.Commit{Document: d.ID, Revision: d.Revision, Generation: r.generation, Collection: r.collectionNote}
 	if err := r.readDocument(ctx, d, &c, &content); err != nil {
 		return 0, err
+	}
+	// The text of a compressed file is longer than the file.
+	if err := p.resize(ctx, contentBytes(content)*memoryFactor); err != nil {
+		return 0, context.Cause(ctx)
 	}
 	err := r.runStep(ctx, stepChunk, func(ctx context.Context) (err error) {
 		chunks, err = r.store.Cut(ctx, content)
@@ -332,7 +378,11 @@ func (r documentWorker) indexDocument(ctx context.Context, d corpus.PendingDocum
 func (r documentWorker) readDocument(ctx context.Context, d corpus.PendingDocument, c *corpus.Commit, content *document.Content) error {
 	var body []byte
 	err := r.runStep(ctx, stepRead, func(ctx context.Context) (err error) {
-		body, err = r.readBody(ctx, d)
+		ctx, cancel := context.WithTimeoutCause(ctx, r.x.options.Bounds.Read, errReadLimit)
+		defer cancel()
+		if body, err = r.readBody(ctx, d); err != nil && errors.Is(context.Cause(ctx), errReadLimit) {
+			return source.Errorf("the source did not send the document within %s", r.x.options.Bounds.Read)
+		}
 		return err
 	})
 	if err != nil {
@@ -347,6 +397,9 @@ func (r documentWorker) readDocument(ctx context.Context, d corpus.PendingDocume
 		return err
 	})
 }
+
+// errReadLimit is the cause of the end of a reading that took too long.
+var errReadLimit = errors.New("the document was not read in time")
 
 // maxBodyBytes bounds what is read of a document, one byte more than any store accepts, so that the reader of files can
 // name its own bound.

@@ -131,6 +131,8 @@ func newFailure(err error) failure {
 		f.reason = rejected.Error()
 	}
 	switch {
+	case errors.Is(err, errFault):
+		f.consequence, f.reason = failsDocument, faultReason
 	case errors.Is(err, corpus.ErrPassLost), errors.Is(err, errStopped), errors.Is(err, context.Canceled):
 		f.consequence = endsPass
 	case at.step == stepStore:

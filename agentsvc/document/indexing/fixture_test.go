@@ -49,6 +49,7 @@ type fixture struct {
 	bus     *signal.Bus
 	// vectorMemory is the pool of the vectors of documents, nil = no bound.
 	vectorMemory *capacity.Pool
+	limits       corpus.Limits
 
 	mu       sync.Mutex
 	stores   map[db.ID]map[string]*indexing.Store
@@ -97,7 +98,7 @@ func (f *fixture) count(sql string, args ...any) (n int) {
 	return n
 }
 
-func (f *fixture) rows(app db.ID) *corpus.Store { return corpus.New(f.d, app, corpus.Limits{}) }
+func (f *fixture) rows(app db.ID) *corpus.Store { return corpus.New(f.d, app, f.limits) }
 
 // newStore returns a store for uploads that is searched by words.
 func newStore(revision int64) *indexing.Store {
@@ -183,7 +184,7 @@ func (f *fixture) startIndexer(change ...func(*indexing.Options)) (stop func()) 
 			f.outcomes[app+" "+string(o)]++
 			f.order = append(f.order, app+" "+string(o))
 		}},
-		Log: slog.New(slog.DiscardHandler), PollInterval: 5 * time.Millisecond, Lease: time.Minute, FailedPause: 10 * time.Millisecond,
+		Log: slog.New(slog.DiscardHandler), PollInterval: 5 * time.Millisecond, Lease: time.Minute, Pauses: indexing.Pauses{Failed: 10 * time.Millisecond},
 	}
 	for _, c := range change {
 		c(&o)

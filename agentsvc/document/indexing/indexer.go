@@ -66,20 +66,38 @@ type Options struct {
 	Slice time.Duration
 	// PollInterval is how often a due pass is looked for without a signal; 2 seconds.
 	PollInterval time.Duration
-	// FailedPause is the least time to the next pass of a store whose pass has failed after its retries; 5 minutes.
-	FailedPause time.Duration
+	Pauses       Pauses
 	// Passes is how many passes are at work in the process; 4.
 	Passes int
+	Bounds Bounds
 	// Documents is how many documents are at work in the process; twice the processors, at least 4.
 	Documents int
 	// MemoryBytes bounds the estimated memory of the documents at work; 256 MiB.
 	MemoryBytes int64
 }
 
+// Pauses are the times between attempts. A zero field takes the default named with it.
+type Pauses struct {
+	// Failed is the least time to the next pass of a store whose pass has failed after its retries; 5 minutes.
+	Failed time.Duration
+	// Sweep is the time between two searches for tables of approximate indexes that nothing names; 1 hour.
+	Sweep time.Duration
+}
+
+// Bounds are the bounds for sources that do not answer. A zero field takes the default named with it.
+type Bounds struct {
+	// List bounds the listing of a source; 15 minutes. Read bounds the reading of one document of it; 1 minute.
+	List, Read time.Duration
+	// Abandon is how long the end of a pass is waited for after it was stopped; 10 seconds.
+	Abandon time.Duration
+}
+
 // withDefaults returns o with the defaults of zero fields.
 func (o Options) withDefaults() Options {
 	o.Lease, o.Slice, o.PollInterval = cmp.Or(o.Lease, 30*time.Second), cmp.Or(o.Slice, 5*time.Second), cmp.Or(o.PollInterval, 2*time.Second)
-	o.FailedPause = cmp.Or(o.FailedPause, 5*time.Minute)
+	b := &o.Bounds
+	b.List, b.Read, b.Abandon = cmp.Or(b.List, 15*time.Minute), cmp.Or(b.Read, time.Minute), cmp.Or(b.Abandon, 10*time.Second)
+	o.Pauses.Failed, o.Pauses.Sweep = cmp.Or(o.Pauses.Failed, 5*time.Minute), cmp.Or(o.Pauses.Sweep, time.Hour)
 	o.Passes, o.Documents = cmp.Or(o.Passes, 4), cmp.Or(o.Documents, max(4, 2*runtime.GOMAXPROCS(0)))
 	o.MemoryBytes = cmp.Or(o.MemoryBytes, 256<<20)
 	o.Hooks = o.Hooks.withDefaults()
@@ -95,7 +113,8 @@ type Indexer struct {
 	passes  *corpus.Passes
 	holder  string // unique to this process
 	wake    chan struct{}
-	// slots has Options.Passes places, each taken by a pass at work. A pass that waits for changes of its source has none.
+	// slots has Options.Passes places, each taken by a pass at work. A pass that waits for changes of its source has none,
+	// nor has one whose source did not answer within its slice.
 	slots chan struct{}
 	// documents and memory bound the documents at work in the process. Apps get places one after the other. memoryTurn lets
 	// one document at a time wait for memory, which has no such order.
@@ -107,6 +126,8 @@ type Indexer struct {
 	active map[passKey]*passRun
 	// listings are what sources have listed here, by the store, as long as documents of it wait or its source is watched.
 	listings map[passKey]*listing
+	// obstacles are why large stores have no approximate index, as the log has them.
+	obstacles map[passKey]string
 }
 
 // passKey identifies a document store across apps.
@@ -123,7 +144,7 @@ func New(o Options) *Indexer {
 	o = o.withDefaults()
 	return &Indexer{
 		options: o, passes: corpus.NewPasses(o.DB), holder: agentsvc.NewID(), wake: make(chan struct{}, 1), slots: make(chan struct{}, o.Passes),
-		documents: processor.NewPermits(o.Documents), memoryTurn: processor.NewPermits(1), memory: semaphore.NewWeighted(o.MemoryBytes), active: map[passKey]*passRun{}, listings: map[passKey]*listing{},
+		documents: processor.NewPermits(o.Documents), memoryTurn: processor.NewPermits(1), memory: semaphore.NewWeighted(o.MemoryBytes), active: map[passKey]*passRun{}, listings: map[passKey]*listing{}, obstacles: map[passKey]string{},
 	}
 }
 
@@ -155,7 +176,12 @@ func (x *Indexer) Run(ctx context.Context) error {
 	if err := x.passes.RequestListings(ctx, startListingAge); err != nil {
 		x.options.Log.WarnContext(ctx, "the sources of documents are not read at the start, only when their time has come", "error", err)
 	}
+	// The extension of approximate indexes may have been installed, or this be the first version that uses it.
+	if err := x.passes.RequestIndexes(ctx); err != nil {
+		x.options.Log.WarnContext(ctx, "large document stores without an approximate index get one only when their time has come", "error", err)
+	}
 	work.Go(func() { x.syncApps(ctx) })
+	work.Go(func() { x.sweepIndexes(ctx) })
 	healthy := true
 	for {
 		if !x.takeSlot(ctx) {
@@ -198,6 +224,7 @@ func (x *Indexer) takeSlot(ctx context.Context) bool {
 	}
 }
 
+// freeSlot gives back a slot that no pass has taken over.
 func (x *Indexer) freeSlot() { <-x.slots }
 
 // busyTenants returns the apps that have a pass at work here: an app has one at a time in a process.

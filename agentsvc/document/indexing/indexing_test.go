@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	diff "github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
@@ -57,6 +59,39 @@ func TestUploads(t *testing.T) {
 			f.Error(d)
 		}
 		f.checkChunks(acme)
+	})
+}
+
+// TestLargeDocument: the passes of a store write a document of many chunks, also where a crash has left a part of it, and delete its
+// chunks and external vectors when it is replaced, deleted or goes with its store.
+func TestLargeDocument(t *testing.T) {
+	forEachEngine(t, func(f *fixture) {
+		text := func(word string) string { return strings.Repeat(word+" of many\n\n", 299) + word }
+		f.setStore(acme, f.withVectors(newStore(1), &scriptedEmbedder{model: "m"}, true))
+		rest := func() int {
+			return f.count(`SELECT (SELECT COUNT(*) FROM hidden_revision) + (SELECT COUNT(*) FROM chunk) + (SELECT COUNT(*) FROM removed_chunk)`)
+		}
+		f.put(acme, "a", text("first"))
+		// The half of a commit that was killed.
+		f.execSQL(`INSERT INTO hidden_revision (tenant, store, document, generation, revision, collection) SELECT tenant, store, id, 1, revision, '' FROM document`)
+		f.execSQL(`INSERT INTO chunk (tenant, store, document, generation, revision, ordinal, id, start_at, end_at, page, heading, sheet, line, word_count, words, text)
+			SELECT tenant, store, id, 1, revision, 7, 'x', 0, 0, 0, '', '', 0, 0, '', '' FROM document`)
+		f.startIndexer()
+		f.waitIndexed(acme, 1)
+		for _, word := range []string{"second", "third"} {
+			f.put(acme, "a", text(word))
+			f.waitFor("the change is found", func() bool { return len(f.search(acme, word)) == 1 })
+			f.waitFor("the version before is gone", func() bool { return rest() == 300 })
+			f.checkChunks(acme)
+		}
+		if err := f.rows(acme).Documents.Delete(context.Background(), manual, "a", "", everyone); err != nil {
+			f.Fatal(err)
+		}
+		f.waitFor("the deleted document is gone", func() bool { return rest() == 0 && len(f.vectors.list()) == 0 })
+		f.put(acme, "b", text("fourth"))
+		f.waitIndexed(acme, 1)
+		f.setStore(acme, nil)
+		f.waitFor("the store is gone", func() bool { return rest() == 0 && f.count(`SELECT COUNT(*) FROM document_store`) == 0 })
 	})
 }
 
@@ -142,6 +177,40 @@ func TestCrash(t *testing.T) {
 			if f.Failed() {
 				f.Fatalf("after a crash at %s", step)
 			}
+		}
+	})
+}
+
+// TestMemoryOfText: documents whose text is far longer than their upload are at work at the same time only as far as the memory
+// of the process allows for the text.
+func TestMemoryOfText(t *testing.T) {
+	forEachEngine(t, func(f *fixture) {
+		s := f.withVectors(newStore(1), &scriptedEmbedder{model: "m"}, false)
+		s.MaxConcurrent = 4
+		read, cut := s.Read, s.Cut
+		var atWork, most atomic.Int32
+		s.Read = func(ctx context.Context, name, mediaType string, body io.Reader) (document.Content, error) {
+			c, err := read(ctx, name, mediaType, body)
+			c.Sections[0].Text += strings.Repeat(" ", 1<<20)
+			return c, err
+		}
+		s.Cut = func(ctx context.Context, c document.Content) ([]document.Chunk, error) {
+			most.Store(max(most.Load(), atWork.Add(1)))
+			defer atWork.Add(-1)
+			for range 1000 {
+				runtime.Gosched()
+			}
+			return cut(ctx, c)
+		}
+		f.setStore(acme, s)
+		for i := range 20 {
+			f.put(acme, fmt.Sprint(i), fmt.Sprint("text ", i))
+		}
+		// The memory suffices for four documents of an upload's size, and for the text of one.
+		f.startIndexer(func(o *indexing.Options) { o.MemoryBytes = 9 << 20 })
+		f.waitIndexed(acme, 20)
+		if n := most.Load(); n != 1 {
+			t.Errorf("%d documents were at work", n)
 		}
 	})
 }
@@ -274,7 +343,7 @@ func TestRetriesOfPass(t *testing.T) {
 	})
 	f.setStore(acme, f.withVectors(newStore(1), e, false))
 	f.put(acme, "a", "text")
-	f.startIndexer(func(o *indexing.Options) { o.FailedPause = 5 * time.Minute })
+	f.startIndexer(func(o *indexing.Options) { o.Pauses.Failed = 5 * time.Minute })
 	waits := func(want int64) func() bool {
 		return func() bool {
 			return calls.Load() == want && f.count(`SELECT COUNT(*) FROM index_pass WHERE holder = '' AND due_at > stoa_now() + 290000000`) == 1
@@ -367,6 +436,40 @@ func TestChangedEmbedder(t *testing.T) {
 	})
 }
 
+// TestUnusedCollection replaces the embedder before any document was committed with the first one, as if the process was killed
+// after it had written to the external index: the collection of the first generation is dropped as a whole.
+func TestUnusedCollection(t *testing.T) {
+	forEachEngine(t, func(f *fixture) {
+		first := f.withVectors(newStore(1), &scriptedEmbedder{model: "first"}, true)
+		f.setStore(acme, first)
+		f.put(acme, "a", "text")
+		stop := f.startIndexer()
+		f.waitIndexed(acme, 1)
+		stop()
+		// The commit did not happen.
+		f.execSQL(`INSERT INTO removed_chunk (tenant, store, collection, chunk, available_at) SELECT tenant, store, $1, id, 0 FROM chunk`, "index/"+first.Collection(1))
+		for _, table := range []string{"chunk_vector", "chunk", "document_live"} {
+			f.execSQL(`DELETE FROM ` + table)
+		}
+		f.execSQL(`UPDATE document SET state = 'pending'`)
+		var dropped atomic.Int64
+		f.vectors.setHook(func(call string) error {
+			if call == "drop" {
+				dropped.Add(1)
+			}
+			return nil
+		})
+		f.setStore(acme, f.withVectors(newStore(2), &scriptedEmbedder{model: "second"}, true))
+		f.startIndexer()
+		f.waitFor("the new generation is in use", func() bool { return f.status(acme).Generation == 2 })
+		f.makeRemovalsDue(acme)
+		if n := dropped.Load(); n != 1 {
+			f.Errorf("%d collections are dropped, want that of the first generation", n)
+		}
+		f.checkChunks(acme)
+	})
+}
+
 // TestDroppedStore removes a store from the configuration, and brings it back while it is being deleted.
 func TestDroppedStore(t *testing.T) {
 	forEachEngine(t, func(f *fixture) {
@@ -421,6 +524,30 @@ func TestDroppedEmptyStore(t *testing.T) {
 		}
 		if n := f.count(`SELECT (SELECT COUNT(*) FROM document_store) + (SELECT COUNT(*) FROM index_pass)`); n > 0 {
 			f.Errorf("%d rows are left", n)
+		}
+	})
+}
+
+// TestStoreDroppedByTwo removes a store in two processes at once: one that finds that the other has deleted the last row has
+// nothing left to do, which is no error.
+func TestStoreDroppedByTwo(t *testing.T) {
+	forEachEngine(t, func(f *fixture) {
+		for range 10 {
+			f.setStore(acme, newStore(1))
+			for i := range 3 {
+				f.put(acme, fmt.Sprint(i), "text")
+			}
+			var all errgroup.Group
+			for range 4 {
+				all.Go(func() error { return indexing.ApplyConfiguration(context.Background(), f.rows(acme), nil) })
+			}
+			if err := all.Wait(); err != nil {
+				f.Fatal(err)
+			}
+			f.setStore(acme, nil)
+			stop := f.startIndexer()
+			f.waitFor("the store is gone", func() bool { return f.count(`SELECT COUNT(*) FROM document_store`) == 0 })
+			stop()
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"stoa/agentsvc"
@@ -20,6 +21,8 @@ const (
 	watchedInterval = 15 * time.Minute
 	// upsertBatch is how many listed documents are written at once.
 	upsertBatch = 500
+	// maxListingBytes bounds what the documents of a listing take in memory, apart from their content.
+	maxListingBytes = 64 << 20
 )
 
 // cursor is what a pass leaves for the next one of the store, wherever that runs.
@@ -79,7 +82,12 @@ func (r lister) listSource(ctx context.Context) error {
 	began := time.Now()
 	ctx, span := startSpan(ctx, "list documents")
 	l := &listing{store: r.store, items: map[string]source.Item{}}
-	err := r.upsertAll(ctx, l)
+	limited, cancel := context.WithTimeoutCause(ctx, r.x.options.Bounds.List, errListLimit)
+	err := r.upsertAll(limited, l)
+	if err != nil && errors.Is(context.Cause(limited), errListLimit) {
+		err = source.Errorf("the listing of the source did not end within %s; its documents stay as they are", r.x.options.Bounds.List)
+	}
+	cancel()
 	endSpan(span, err)
 	r.x.keepListing(r.key(), l)
 	r.listing = l
@@ -101,12 +109,18 @@ func (r lister) listSource(ctx context.Context) error {
 	return nil
 }
 
+// errListLimit is the cause of the end of a listing that took too long.
+var errListLimit = errors.New("the source was not listed in time")
+
 // upsertAll records the listed documents in batches and adds them to l.
 func (r lister) upsertAll(ctx context.Context, l *listing) error {
-	batch := make([]corpus.Listed, 0, upsertBatch)
+	batch, size := make([]corpus.Listed, 0, upsertBatch), 0
 	for item, err := range r.store.Source.List(ctx) {
 		if err != nil {
 			return err
+		}
+		if size += itemSize(item); size > maxListingBytes {
+			return source.PermanentErrorf("the ids, titles, metadata and access lists of the documents have more than %d bytes: list fewer, or shorten them", maxListingBytes)
 		}
 		l.items[item.ID] = item
 		batch = append(batch, newListed(item))
@@ -144,6 +158,18 @@ func (r lister) upsert(ctx context.Context, items []corpus.Listed) error {
 		}
 	}
 	return nil
+}
+
+// itemSize returns the bytes of what a listing keeps of a document.
+func itemSize(i source.Item) int {
+	n := len(i.ID) + len(i.Version) + len(i.Title) + len(i.MediaType) + len(i.URL)
+	for name, value := range i.Metadata {
+		n += len(name) + len(value)
+	}
+	for _, name := range slices.Concat(i.Access.Subjects, i.Access.Roles) {
+		n += len(name)
+	}
+	return n
 }
 
 // newListed returns the record of a listed document.

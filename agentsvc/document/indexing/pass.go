@@ -23,14 +23,17 @@ const (
 	// idleInterval is the time to the next pass of a store in which nothing is due. What changes requests one before.
 	idleInterval = 30 * 24 * time.Hour
 	// removalInterval is the same for a store with an external vector store: a removal may become due that a process noted
-	// before it was killed.
+	// before it was killed. It is so too for a store without the approximate index that it needs: the extension may be installed.
 	removalInterval = time.Hour
 	// minPause is the least time to the next pass of a store in which nothing is left to do now.
 	minPause = 50 * time.Millisecond
 	// noAppPause is the pause of a pass whose app this process does not have, or has an earlier revision of.
 	noAppPause = 2 * time.Second
-	// dropLimit bounds the rows that one statement deletes.
-	dropLimit = 1000
+	// dropLimit bounds the rows that one transaction deletes.
+	dropLimit = 50
+	// indexLimit bounds the vectors that one transaction inserts into an approximate index: a fraction of a second, in which
+	// deletions of the same documents wait.
+	indexLimit = 200
 	// stuckPause is the pause of a pass that waits for somebody to change something, which requests a pass at once.
 	stuckPause = 15 * time.Minute
 	// lostShare bounds the documents that may be missing in a generation that becomes the live one: one of lostShare. A few
@@ -53,6 +56,7 @@ type passRun struct {
 	// there is none.
 	ended  chan struct{}
 	before *passRun
+	slot   *slot
 	// isWaiting is set while the pass waits for changes of its source. Guarded by Indexer.mu.
 	isWaiting bool
 
@@ -72,6 +76,8 @@ type slice struct {
 	collectionNote string
 	deadline       time.Time // of the slice
 
+	// hasObstacle is set if the store is large and can have no approximate index at present. Used by the goroutine of execute.
+	hasObstacle bool
 	// answered is set when the embedder and the vector store have indexed a document in this slice.
 	answered atomic.Bool
 	mu       sync.Mutex // guards the fields below
@@ -87,7 +93,7 @@ type slice struct {
 
 // newPassRun registers a claimed pass. ctx is that of the indexer.
 func (x *Indexer) newPassRun(ctx context.Context, p corpus.Pass) *passRun {
-	r := &passRun{x: x, pass: p, checkNow: make(chan struct{}, 1), appChanged: make(chan struct{}, 1), ended: make(chan struct{}), cursor: parseCursor(p.Cursor)}
+	r := &passRun{x: x, pass: p, slot: &slot{x: x, held: true}, checkNow: make(chan struct{}, 1), appChanged: make(chan struct{}, 1), ended: make(chan struct{}), cursor: parseCursor(p.Cursor)}
 	r.ctx, r.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	r.unlink = context.AfterFunc(ctx, func() { r.stop(errStopped) })
 	x.add(r)
@@ -103,29 +109,23 @@ func (r *passRun) log() *slog.Logger {
 // execute carries out the pass and gives it back. The caller has taken a slot, which execute frees.
 func (r *passRun) execute() {
 	began := time.Now()
-	defer close(r.ended)
-	defer r.x.remove(r)
-	if r.before != nil {
-		<-r.before.ended // a source has one listing at a time
-	}
 	ctx, cancel := context.WithCancel(r.ctx)
 	var renewing sync.WaitGroup
 	renewing.Go(func() { r.keepLease(ctx) })
-	outcome, end, name := r.work(ctx)
+	p := r.workOrAbandon(ctx)
 	cancel()
 	renewing.Wait()
-	end.Cursor = r.cursor.String()
 	// A pass that was stopped says nothing about its source.
 	if r.ctx.Err() != nil {
-		outcome, end.After, end.Failure = PassEnded, 0, ""
+		p.outcome, p.end.After, p.end.Failure = PassEnded, 0, ""
 	}
 	if !errors.Is(context.Cause(r.ctx), corpus.ErrPassLost) {
-		r.release(end)
+		r.release(p.end)
 	}
 	r.unlink()
 	r.stop(nil)
-	r.x.freeSlot()
-	r.x.options.Hooks.OnPass(name, outcome, time.Since(began))
+	r.slot.close()
+	r.x.options.Hooks.OnPass(p.name, p.outcome, time.Since(began))
 }
 
 // work opens the app and carries out the pass. name is the app's, "" if it has none here.
@@ -145,11 +145,11 @@ func (r *passRun) work(ctx context.Context) (o PassOutcome, end corpus.Release, 
 		span.End()
 	}()
 	if r.store == nil {
-		o, end = r.result(r.dropStore(ctx))
+		o, end = r.result(containFault(ctx, r.log(), func() error { return r.dropStore(ctx) }))
 		return o, end, app.Name
 	}
 	for {
-		o, end = r.result(r.workSlice(ctx))
+		o, end = r.result(containFault(ctx, r.log(), func() error { return r.workSlice(ctx) }))
 		if o != PassCompleted || !r.store.Watch {
 			return o, end, app.Name
 		}
@@ -202,7 +202,7 @@ func (r *passRun) result(err error) (PassOutcome, corpus.Release) {
 	case errors.Is(err, agentsvc.CodeState) || source.IsPermanent(err):
 		after = stuckPause
 	case int(r.pass.Attempts) >= retry.MaxRetries && !db.IsOutage(err):
-		after = max(after, r.x.options.FailedPause)
+		after = max(after, r.x.options.Pauses.Failed)
 	}
 	r.log().Warn("the indexing of documents waits", "reason", f.reason, "error", err)
 	return PassHeld, corpus.Release{After: after, Failure: f.reason}
@@ -226,7 +226,7 @@ func (r *passRun) retry() Retry {
 func (r *passRun) nextPass(now time.Time) time.Duration {
 	next := idleInterval
 	if r.store != nil {
-		if r.store.Vectors != nil {
+		if r.store.Vectors != nil || r.hasObstacle {
 			next = removalInterval
 		}
 		if d := r.cursor.nextListing(r.store, now); d >= 0 {
@@ -242,6 +242,8 @@ func (r *passRun) nextPass(now time.Time) time.Duration {
 // workSlice does what is due, until the slice is over: then the error is errYield.
 func (r *passRun) workSlice(ctx context.Context) error {
 	r.beginSlice()
+	stopYield := r.slot.freeAt(r.deadline)
+	defer func() { stopYield() }()
 	index := r.app.Rows.Index
 	g, err := index.EnsureStore(ctx, r.store.Spec)
 	switch {
@@ -264,14 +266,32 @@ func (r *passRun) workSlice(ctx context.Context) error {
 	if listErr != nil && ctx.Err() != nil {
 		return listErr
 	}
+	if r.isOver() { // The listing has taken all of the slice: what it found gets one of its own.
+		stopYield()
+		if !r.slot.take(ctx) {
+			return context.Cause(ctx)
+		}
+		r.deadline = time.Now().Add(r.x.options.Slice)
+		stopYield = r.slot.freeAt(r.deadline)
+	}
 	// What is listed is indexed also if the listing ended with an error.
 	if err := (documentWorker{r}).workDocuments(ctx); err != nil {
+		return err
+	}
+	if err := (vectorIndexer{r}).indexVectors(ctx); err != nil {
 		return err
 	}
 	if err := r.switchGeneration(ctx, g); err != nil {
 		return err
 	}
+	vectorIndexer{r}.dropIndexes(ctx)
 	if err := (remover{r}).carryOutRemovals(ctx); err != nil {
+		return err
+	}
+	if err := (remover{r}).deleteHidden(ctx); err != nil {
+		return err
+	}
+	if err := (remover{r}).carryOutRemovals(ctx); err != nil { // of the hidden chunks
 		return err
 	}
 	if listErr != nil {
@@ -289,9 +309,9 @@ func (r *passRun) expectRetries(ctx context.Context) error {
 	if !r.retryAt.IsZero() {
 		return nil
 	}
-	status, err := r.app.Rows.Documents.StoreStatus(ctx, r.pass.Store)
-	if err == nil && status.Pending > 0 {
-		r.retryAt = time.Now().Add(r.retry().MaxDelay)
+	wait, found, err := r.app.Rows.Index.NextAttempt(ctx, r.pass.Store)
+	if err == nil && found {
+		r.retryAt = time.Now().Add(max(wait, r.retry().MaxDelay))
 	}
 	return err
 }
@@ -373,6 +393,9 @@ func (r *passRun) dropStore(ctx context.Context) error {
 	for {
 		done, err := r.app.Rows.Index.ContinueDrop(ctx, r.pass.Store, dropLimit)
 		if err != nil {
+			return err
+		}
+		if err := (remover{r}).deleteHidden(ctx); err != nil {
 			return err
 		}
 		if err := (remover{r}).carryOutRemovals(ctx); err != nil {

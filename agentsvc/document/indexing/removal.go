@@ -3,6 +3,7 @@ package indexing
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"stoa/agentsvc/document/corpus"
 	"stoa/agentsvc/vectorstore"
@@ -11,7 +12,7 @@ import (
 // removalBatch is how many removals are carried out at once.
 const removalBatch = 500
 
-// remover is the part of a pass that removes vectors in external vector stores.
+// remover is the part of a pass that removes what is not searchable any more: vectors in external vector stores, and chunks.
 type remover struct{ *passRun }
 
 // carryOutRemovals deletes in external vector stores what the database notes, until nothing is due or the slice is over.
@@ -21,6 +22,11 @@ func (r remover) carryOutRemovals(ctx context.Context) error {
 		notes, err := r.app.Rows.Index.ListRemovals(ctx, r.pass.Store, removalBatch)
 		if err != nil || len(notes) == 0 {
 			return err
+		}
+		if noted, err := r.noteUnused(ctx, notes); err != nil {
+			return err
+		} else if noted {
+			continue // the notes for whole collections come first
 		}
 		byCollection := map[string][]corpus.Removal{}
 		for _, n := range notes {
@@ -36,6 +42,25 @@ func (r remover) carryOutRemovals(ctx context.Context) error {
 			return errYield
 		}
 	}
+}
+
+// noteUnused notes for removal the collections of notes that no generation uses, and reports whether there are any.
+func (r remover) noteUnused(ctx context.Context, notes []corpus.Removal) (bool, error) {
+	isOther := func(n corpus.Removal) bool { return n.Chunk != "" && n.Collection != r.collectionNote }
+	if !slices.ContainsFunc(notes, isOther) {
+		return false, nil
+	}
+	n, err := r.app.Rows.Index.NoteUnusedCollections(ctx, r.pass, r.collectionNote)
+	return n > 0, err
+}
+
+// deleteHidden deletes the chunks that are not searchable any more, until there are none or the slice is over.
+func (r remover) deleteHidden(ctx context.Context) error {
+	more, err := r.app.Rows.Index.DeleteHidden(ctx, r.pass.Store, r.isOver)
+	if err == nil && more {
+		err = errYield
+	}
+	return err
 }
 
 // removeVectors carries out removals of one collection, named by its note, and deletes their notes.

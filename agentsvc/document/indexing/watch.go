@@ -14,16 +14,17 @@ const waitCheckInterval = 10 * time.Second
 // configuration has changed, the source cannot be watched, or the process stops.
 func (r *passRun) awaitChange(ctx context.Context) bool {
 	r.x.setWaiting(r, true)
-	r.x.freeSlot()
-	// The slot belongs to execute, which frees it.
+	r.slot.free()
 	defer func() {
-		r.x.slots <- struct{}{}
+		r.slot.take(ctx) // not at the end of ctx, when there is nothing left to do
 		r.x.setWaiting(r, false)
 	}()
 	waiting, stopWaiting := context.WithCancel(ctx)
 	defer stopWaiting()
 	changed := make(chan error, 1)
-	go func() { changed <- r.store.Source.Wait(waiting) }()
+	go func() {
+		changed <- containFault(waiting, r.log(), func() error { return r.store.Source.Wait(waiting) })
+	}()
 	defer func() {
 		stopWaiting()
 		// Wait has returned before the next listing begins.

@@ -27,14 +27,14 @@ func benchText(r *rand.Rand, size int) string {
 	return b.String()
 }
 
-// benchSizes are the chunks of the tenant that is searched; with the first there are many other tenants in the same tables. STOA_BENCH_CHUNKS
+// benchSizes are the chunks of the tenant that is searched; with the first there are many other tenants in the same tables. STOA_TEST_BENCH_CHUNKS
 // adds a size.
 func benchSizes(b *testing.B) []int {
 	sizes := []int{fewChunks, 1000, 10_000}
-	if more := os.Getenv("STOA_BENCH_CHUNKS"); more != "" {
+	if more := os.Getenv("STOA_TEST_BENCH_CHUNKS"); more != "" {
 		n, err := strconv.Atoi(more)
 		if err != nil {
-			b.Fatalf("STOA_BENCH_CHUNKS: %v", err)
+			b.Fatalf("STOA_TEST_BENCH_CHUNKS: %v", err)
 		}
 		sizes = append(sizes, n)
 	}

@@ -8,8 +8,8 @@
 //   - A listing that could not see everything ends with an error. A folder that cannot be read, a page that does not
 //     arrive, or a table that is gone is never an empty listing.
 //   - A document that exists but cannot be read is listed, and its Open fails. It does not end the listing.
-//   - A document whose id cannot be used (a file name that is no UTF-8, rows without an id) is listed under an id that
-//     names the problem.
+//   - A document whose id cannot be used (a file name that is no UTF-8 or has a line break, rows without an id) is listed
+//     under an id that names the problem.
 //
 // All errors are [*Error], whose text is for the one who configured the source: it has no password, no content, nothing
 // that a server answered.
@@ -27,7 +27,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
+	"stoa/agentsvc"
 	"stoa/agentsvc/document"
 )
 
@@ -41,7 +44,7 @@ const (
 
 // Item is a document that a source lists. Its content is read by Open, at most once, and only if the version is new.
 type Item struct {
-	// ID is unique in the listing, valid UTF-8 and at most MaxIDBytes long.
+	// ID is unique in the listing, printable (see [IsPrintable]) and at most MaxIDBytes long.
 	ID string
 	// Version changes when the content, the title, the metadata or the access does. It is never empty.
 	Version   string
@@ -96,6 +99,18 @@ func PermanentErrorf(format string, args ...any) *Error {
 	return &Error{Message: fmt.Sprintf(format, args...), Permanent: true}
 }
 
+// DescribeRefusal returns the error for a refusal of memory by package capacity, with what to do about what takes more than an app may
+// have; nil for other errors.
+func DescribeRefusal(err error, advice string) *Error {
+	if _, refused := errors.AsType[*agentsvc.Error](err); !refused {
+		return nil
+	}
+	if errors.Is(err, agentsvc.CodeTooLarge) {
+		return PermanentErrorf("it takes more memory than an app may have; %s", advice)
+	}
+	return Errorf("there is no memory for it at present")
+}
+
 // IsPermanent reports whether reading again fails in the same way until someone changes something.
 func IsPermanent(err error) bool {
 	var e *Error
@@ -111,10 +126,25 @@ func NewFailedItem(id string, err *Error) Item {
 	}
 }
 
-// ShortenID returns an id that is valid UTF-8 and at most MaxIDBytes long. What is not keeps the beginning of id and
-// gets a hash of all of it, so that different ids stay different.
+// IsPrintable reports whether an id or a name is valid UTF-8 without characters that change how the text around it is
+// shown: controls, line breaks, and marks of the direction of writing.
+func IsPrintable(id string) bool {
+	return utf8.ValidString(id) && strings.IndexFunc(id, isUnprintable) < 0
+}
+
+func isUnprintable(r rune) bool {
+	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
+}
+
+// ShortenID returns an id that is printable and at most MaxIDBytes long. What is not keeps the beginning of id and gets a
+// hash of all of it, so that different ids stay different.
 func ShortenID(id string) string {
-	clean := strings.ToValidUTF8(id, "\ufffd")
+	clean := strings.Map(func(r rune) rune {
+		if isUnprintable(r) {
+			return '\ufffd'
+		}
+		return r
+	}, strings.ToValidUTF8(id, "\ufffd"))
 	if clean == id && len(id) <= MaxIDBytes {
 		return id
 	}

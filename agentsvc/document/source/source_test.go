@@ -5,7 +5,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -16,9 +15,9 @@ import (
 func TestShortenID(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ä", 400)
-	for _, id := range []string{"a\xff", "a\xfe", long, long + "x", "\xff" + long} {
+	for _, id := range []string{"a\xff", "a\xfe", long, long + "x", "\xff" + long, "a\nb", "a\u202eb"} {
 		got := source.ShortenID(id)
-		if len(got) > source.MaxIDBytes || !utf8.ValidString(got) || got == id {
+		if len(got) > source.MaxIDBytes || !source.IsPrintable(got) || got == id {
 			t.Errorf("%q: %q", id, got)
 		}
 	}

@@ -1,23 +1,24 @@
-// Package anthropic implements llm.Provider with Anthropic's messages API, through the official client. System prompt
+// Package anthropic implements llm.Provider with Anthropic's messages API, with the event reader of the official client. System prompt
 // and tools are marked for the vendor's prompt cache. The package reads neither the environment nor a profile of the
 // operator, so a tenant's base URL never receives the operator's credentials.
 //
-// A call: encodeRequest builds the request, the client streams it through upstream.Vendor.NewClient, answerDecoder
-// turns events into chunks.
+// A call: encodeRequest builds the request, readStream sends it through upstream.Vendor.NewClient, answerDecoder turns
+// events into chunks.
 package anthropic
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"iter"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
-	"github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/option"
+	"github.com/anthropics/anthropic-sdk-go/packages/ssestream"
 
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/llm/upstream"
@@ -62,11 +63,12 @@ type Options struct {
 // Provider calls one model. It is read-only and safe for concurrent use.
 type Provider struct {
 	opts Options
-	// vendor describes the protocol to package upstream; messages is the client, which sends through it.
-	vendor   upstream.Vendor
-	messages anthropic.MessageService
+	// vendor describes the protocol to package upstream; client sends through it, to url.
+	vendor upstream.Vendor
+	client *http.Client
+	url    string
 	// effort replaces the thinking budget where the model accepts none, "" = the model's default.
-	effort anthropic.OutputConfigEffort
+	effort string
 }
 
 // New returns a provider. It returns an error with [agentsvc.CodeInvalid] for options that cannot work. It makes no
@@ -86,20 +88,10 @@ func New(opts Options) (*Provider, error) {
 	}
 	p := &Provider{opts: opts, effort: effort}
 	p.vendor = upstream.Vendor{Name: opts.Name, FirstTimeout: opts.FirstTimeout, IdleTimeout: opts.IdleTimeout, EndMarker: "event:message_stop", RefineError: refineError}
-	clientOptions := []option.RequestOption{
-		option.WithBaseURL(opts.BaseURL),
-		option.WithHTTPClient(p.vendor.NewClient(opts.HTTP)),
-		// llm.WithRetry repeats calls, and knows what has been shown.
-		option.WithMaxRetries(0),
-		// Otherwise environment variables decide whether spans contain prompts.
-		option.WithoutOpenTelemetry(),
-		option.WithOpenTelemetryPropagation(false),
-	}
-	if opts.APIKey != "" {
-		clientOptions = append(clientOptions, option.WithAPIKey(opts.APIKey))
-	}
-	p.messages = anthropic.NewMessageService(clientOptions...)
-	return p, nil
+	p.client = p.vendor.NewClient(opts.HTTP)
+	var err error
+	p.url, err = url.JoinPath(opts.BaseURL, "v1/messages")
+	return p, err
 }
 
 // Stream makes one call, see [llm.Provider]. Tool calls are yielded when the answer is complete, never from one that
@@ -108,46 +100,67 @@ func New(opts Options) (*Provider, error) {
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return p.vendor.Stream(ctx, req, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
 		return func(yield func([]llm.Chunk, error) bool) {
-			params, err := p.encodeRequest(req)
+			body, err := p.encodeRequest(req)
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			p.readStream(ctx, params, newAnswerDecoder(upstream.NewAnswerBuilder(ctx, p.opts.Name, p.opts.Model, req)), yield)
+			p.readStream(ctx, body, newAnswerDecoder(upstream.NewAnswerBuilder(ctx, p.opts.Name, p.opts.Model, req)), yield)
 		}
 	})
 }
 
+// version is the version of the API in which requests and answers are written.
+const version = "2023-06-01"
+
 // readStream sends the request and yields the chunks of each event.
-func (p *Provider) readStream(ctx context.Context, params anthropic.MessageNewParams, a *answerDecoder, yield func([]llm.Chunk, error) bool) {
-	stream := p.messages.NewStreaming(ctx, params)
-	defer func() { _ = stream.Close() }()
-	for stream.Next() {
-		ev := stream.Current()
-		// The event ends the message; nothing that follows is read.
-		if ev.Type == "message_stop" {
-			break
+func (p *Provider) readStream(ctx context.Context, body messagesRequest, a *answerDecoder, yield func([]llm.Chunk, error) bool) {
+	header := http.Header{"Anthropic-Version": {version}}
+	if p.opts.APIKey != "" {
+		header.Set("X-Api-Key", p.opts.APIKey)
+	}
+	resp, err := upstream.SendJSON(ctx, p.client, p.url, header, body)
+	if err != nil {
+		yield(nil, err)
+		return
+	}
+	defer func() { _ = resp.Body.Close() }()
+	events := ssestream.NewDecoder(resp)
+	for events.Next() {
+		var chunks []llm.Chunk
+		ev, err := decodeEvent(events.Event())
+		if err == nil && (ev.Type.Value == "" || ev.Type.Value == "ping") {
+			continue // it has no news: the wait for the next piece goes on
 		}
-		chunks, err := a.addEvent(ev)
+		if ev.Type.Value == "message_stop" {
+			break // it ends the message; nothing that follows is read
+		}
+		if err == nil {
+			chunks, err = a.addEvent(ev)
+		}
 		if !yield(chunks, err) || err != nil {
 			return
 		}
 	}
-	if err := stream.Err(); err != nil {
-		yield(nil, translateStreamError(err))
+	if err := events.Err(); err != nil {
+		yield(nil, err)
 		return
 	}
 	yield(a.finishAnswer())
 }
 
-// translateStreamError returns upstream.ErrReported for an error that the server reports within an answer, whose text
-// must not be shown, and err otherwise.
-func translateStreamError(err error) error {
-	var reported *anthropic.Error
-	if errors.As(err, &reported) {
-		return upstream.ErrReported
+// decodeEvent returns an event of the answer, an empty one for an event without data. It returns upstream.ErrReported for an
+// error that the server reports within an answer, whose text must not be shown.
+func decodeEvent(raw ssestream.Event) (messagesEvent, error) {
+	var ev messagesEvent
+	if len(bytes.TrimSpace(raw.Data)) == 0 {
+		return ev, nil
 	}
-	return err
+	err := json.Unmarshal(raw.Data, &ev)
+	if raw.Type == "error" || ev.Type.Value == "error" {
+		err = upstream.ErrReported
+	}
+	return ev, err
 }
 
 // refineError refines e by the error type in the body, and by known texts where the type is too general.

@@ -1,9 +1,8 @@
 package anthropic
 
 import (
+	"cmp"
 	"encoding/json"
-
-	"github.com/anthropics/anthropic-sdk-go"
 
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/llm/upstream"
@@ -13,12 +12,12 @@ import (
 type answerDecoder struct {
 	*upstream.AnswerBuilder
 	// calls and thinkingByIndex hold the blocks in progress, by block index.
-	calls           map[int64]*upstream.PartialCall
-	thinkingByIndex map[int64]*thinkingBlock
+	calls           map[upstream.LenientInt]*upstream.PartialCall
+	thinkingByIndex map[upstream.LenientInt]*thinkingBlock
 	// thinkingBlocks are all blocks of thought, in order.
 	thinkingBlocks []*thinkingBlock
-	stopReason     anthropic.StopReason
-	// The token counts of the request: message_start reports them, message_delta may correct them.
+	stopReason     string
+	// The token counts of the request: message_start reports them, message_delta may raise them.
 	inputTokens, cacheReadTokens int64
 	cacheWriteTokens             int64
 }
@@ -31,29 +30,24 @@ type thinkingBlock struct {
 
 // newAnswerDecoder returns a decoder that adds to a.
 func newAnswerDecoder(a *upstream.AnswerBuilder) *answerDecoder {
-	return &answerDecoder{AnswerBuilder: a, calls: map[int64]*upstream.PartialCall{}, thinkingByIndex: map[int64]*thinkingBlock{}}
+	return &answerDecoder{AnswerBuilder: a, calls: map[upstream.LenientInt]*upstream.PartialCall{}, thinkingByIndex: map[upstream.LenientInt]*thinkingBlock{}}
 }
 
 // addEvent processes the next event and returns the chunks that can be shown at once, i.e. text.
-func (a *answerDecoder) addEvent(ev anthropic.MessageStreamEventUnion) ([]llm.Chunk, error) {
-	switch ev.Type {
+func (a *answerDecoder) addEvent(ev messagesEvent) ([]llm.Chunk, error) {
+	switch ev.Type.Value {
 	// The first event reports the usage of the request.
 	case "message_start":
-		u := ev.Message.Usage
-		a.inputTokens, a.cacheReadTokens, a.cacheWriteTokens = u.InputTokens, u.CacheReadInputTokens, u.CacheCreationInputTokens
-		a.updateUsage(u.OutputTokens, u.OutputTokensDetails.ThinkingTokens)
+		a.updateUsage(ev.Message.Value.Usage.Value)
 	case "content_block_start":
 		return a.startBlock(ev)
 	case "content_block_delta":
 		return a.addDelta(ev)
 	// It reports the stop reason and cumulative counts. max keeps the counts of message_start where it reports none.
 	case "message_delta":
-		if ev.Delta.StopReason != "" {
-			a.stopReason = ev.Delta.StopReason
-		}
-		if u := ev.Usage; ev.JSON.Usage.Valid() {
-			a.inputTokens, a.cacheReadTokens, a.cacheWriteTokens = max(a.inputTokens, u.InputTokens), max(a.cacheReadTokens, u.CacheReadInputTokens), max(a.cacheWriteTokens, u.CacheCreationInputTokens)
-			a.updateUsage(u.OutputTokens, u.OutputTokensDetails.ThinkingTokens)
+		a.stopReason = cmp.Or(ev.Delta.Value.StopReason.Value, a.stopReason)
+		if ev.Usage.Valid {
+			a.updateUsage(ev.Usage.Value)
 		}
 	}
 	return nil, nil
@@ -61,23 +55,27 @@ func (a *answerDecoder) addEvent(ev anthropic.MessageStreamEventUnion) ([]llm.Ch
 
 // updateUsage sets the usage. The API counts the tokens read from and written to the cache separately from the input;
 // [agentsvc.Usage] includes them.
-func (a *answerDecoder) updateUsage(out, reasoning int64) {
-	a.SetUsage(a.inputTokens+a.cacheReadTokens+a.cacheWriteTokens, out, a.cacheReadTokens, a.cacheWriteTokens, reasoning)
+func (a *answerDecoder) updateUsage(u messagesUsage) {
+	a.inputTokens = max(a.inputTokens, int64(u.InputTokens))
+	a.cacheReadTokens = max(a.cacheReadTokens, int64(u.CacheReadInputTokens))
+	a.cacheWriteTokens = max(a.cacheWriteTokens, int64(u.CacheCreationInputTokens))
+	a.SetUsage(a.inputTokens+a.cacheReadTokens+a.cacheWriteTokens, int64(u.OutputTokens),
+		a.cacheReadTokens, a.cacheWriteTokens, int64(u.OutputTokensDetails.Value.ThinkingTokens))
 }
 
 // startBlock processes the start of a block of content.
-func (a *answerDecoder) startBlock(ev anthropic.MessageStreamEventUnion) ([]llm.Chunk, error) {
-	block := ev.ContentBlock
-	switch block.Type {
+func (a *answerDecoder) startBlock(ev messagesEvent) ([]llm.Chunk, error) {
+	block := ev.ContentBlock.Value
+	switch block.Type.Value {
 	case "text":
-		return a.AddText(block.Text)
+		return a.AddText(block.Text.Value)
 	case "tool_use":
-		call, err := a.StartCall(block.ID, block.Name)
+		call, err := a.StartCall(block.ID.Value, block.Name.Value)
 		a.calls[ev.Index] = call
 		return nil, err
 	// Thoughts are buffered, not shown: they go back to the vendor with the calls.
 	case "thinking", "redacted_thinking":
-		t := &thinkingBlock{text: []byte(block.Thinking), signature: []byte(block.Signature), redacted: block.Data}
+		t := &thinkingBlock{text: []byte(block.Thinking.Value), signature: []byte(block.Signature.Value), redacted: block.Data.Value}
 		a.thinkingByIndex[ev.Index] = t
 		a.thinkingBlocks = append(a.thinkingBlocks, t)
 		// The constant is a block's own memory: it bounds the number of empty blocks.
@@ -87,20 +85,20 @@ func (a *answerDecoder) startBlock(ev anthropic.MessageStreamEventUnion) ([]llm.
 }
 
 // addDelta processes a piece of a block. Pieces of unknown blocks are ignored.
-func (a *answerDecoder) addDelta(ev anthropic.MessageStreamEventUnion) ([]llm.Chunk, error) {
-	d := ev.Delta
-	switch d.Type {
+func (a *answerDecoder) addDelta(ev messagesEvent) ([]llm.Chunk, error) {
+	d := ev.Delta.Value
+	switch d.Type.Value {
 	case "text_delta":
-		return a.AddText(d.Text)
+		return a.AddText(d.Text.Value)
 	case "input_json_delta":
 		if call := a.calls[ev.Index]; call != nil {
-			return nil, a.AppendArguments(call, d.PartialJSON)
+			return nil, a.AppendArguments(call, d.PartialJSON.Value)
 		}
 	case "thinking_delta", "signature_delta":
 		if t := a.thinkingByIndex[ev.Index]; t != nil {
-			t.text = append(t.text, d.Thinking...)
-			t.signature = append(t.signature, d.Signature...)
-			return nil, a.AddBufferedBytes(len(d.Thinking) + len(d.Signature))
+			t.text = append(t.text, d.Thinking.Value...)
+			t.signature = append(t.signature, d.Signature.Value...)
+			return nil, a.AddBufferedBytes(len(d.Thinking.Value) + len(d.Signature.Value))
 		}
 	}
 	return nil, nil
@@ -123,9 +121,9 @@ func (a *answerDecoder) finishAnswer() ([]llm.Chunk, error) {
 	switch a.stopReason {
 	case "":
 		return nil, upstream.ErrBrokeOff
-	case anthropic.StopReasonMaxTokens, anthropic.StopReasonModelContextWindowExceeded:
+	case "max_tokens", "model_context_window_exceeded":
 		return a.Finish(llm.StopLength)
-	case anthropic.StopReasonRefusal:
+	case "refusal":
 		return a.Finish(llm.StopRefusal)
 	}
 	return a.Finish(llm.StopEnd)

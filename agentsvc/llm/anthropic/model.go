@@ -3,8 +3,6 @@ package anthropic
 import (
 	"regexp"
 	"strconv"
-
-	"github.com/anthropics/anthropic-sdk-go"
 )
 
 // versionPattern matches the version in a Claude model's name, also where gateways decorate it: claude-haiku-4-5,
@@ -43,23 +41,23 @@ func hasOutputMode(model string) bool {
 var claudePattern = regexp.MustCompile(`(^|[./:])claude-`)
 
 // thinkingConfig returns the thinking parameter in the form that the model accepts.
-func (p *Provider) thinkingConfig() anthropic.ThinkingConfigParamUnion {
+func (p *Provider) thinkingConfig() *thinkingConfig {
 	if hasThinkingBudget(p.opts.Model) {
-		return anthropic.ThinkingConfigParamOfEnabled(p.opts.ThinkingBudget)
+		return &thinkingConfig{Type: "enabled", BudgetTokens: p.opts.ThinkingBudget}
 	}
-	return anthropic.ThinkingConfigParamUnion{OfAdaptive: &anthropic.ThinkingConfigAdaptiveParam{}}
+	return &thinkingConfig{Type: "adaptive"}
 }
 
 // thinkingEffort returns the effort that replaces the thinking budget for a model that accepts none; "", the model's
 // default, if there is no budget.
-func (o Options) thinkingEffort() anthropic.OutputConfigEffort {
+func (o Options) thinkingEffort() string {
 	switch {
 	case !o.Thinking || o.ThinkingBudget == 0 || hasThinkingBudget(o.Model):
 		return ""
 	case o.ThinkingBudget <= 2048:
-		return anthropic.OutputConfigEffortLow
+		return "low"
 	case o.ThinkingBudget <= 8192:
-		return anthropic.OutputConfigEffortMedium
+		return "medium"
 	}
-	return anthropic.OutputConfigEffortHigh
+	return "high"
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/anthropics/anthropic-sdk-go"
-
 	"stoa/agentsvc"
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/llm/upstream"
@@ -15,6 +13,12 @@ import (
 
 // vendorName seals the thoughts of this vendor, see upstream.SealThought.
 const vendorName = "anthropic"
+
+// The roles of messages.
+const (
+	roleUser      = "user"
+	roleAssistant = "assistant"
+)
 
 // applyTokenLimits sets the defaults of MaxTokens and ThinkingBudget and checks them.
 func (o *Options) applyTokenLimits() error {
@@ -42,10 +46,10 @@ func (o *Options) applyTokenLimits() error {
 	return nil
 }
 
-// encodeRequest returns the API's parameters for req. Consecutive entries of one role become one message, since the API
+// encodeRequest returns the body of a request for req. Consecutive entries of one role become one message, since the API
 // requires alternating roles. An error is an error with [agentsvc.CodeInvalid].
-func (p *Provider) encodeRequest(req llm.Request) (anthropic.MessageNewParams, error) {
-	out := anthropic.MessageNewParams{Model: p.opts.Model, MaxTokens: req.TokenLimit(p.opts.MaxTokens)}
+func (p *Provider) encodeRequest(req llm.Request) (messagesRequest, error) {
+	out := messagesRequest{Model: p.opts.Model, MaxTokens: req.TokenLimit(p.opts.MaxTokens), Stream: true, Messages: []message{}}
 	if err := llm.FileSupportOf("anthropic").CheckFiles(req.Conversation); err != nil {
 		return out, err
 	}
@@ -55,16 +59,16 @@ func (p *Provider) encodeRequest(req llm.Request) (anthropic.MessageNewParams, e
 		out.Thinking = p.thinkingConfig()
 		out.OutputConfig.Effort = p.effort
 	case p.opts.Temperature != nil && !p.opts.Thinking:
-		out.Temperature = anthropic.Float(*p.opts.Temperature)
+		out.Temperature = p.opts.Temperature
 	}
 	system := req.SystemText()
 	if schema, ok := p.outputSchema(req); ok {
 		system = req.System
-		out.OutputConfig.Format = anthropic.JSONOutputFormatParam{Schema: schema}
+		out.OutputConfig.Format = &outputFormat{Type: "json_schema", Schema: schema}
 	}
 	// The prompt is marked for the cache: it is the same in each step of a turn.
 	if strings.TrimSpace(system) != "" {
-		out.System = []anthropic.TextBlockParam{{Text: system, CacheControl: anthropic.NewCacheControlEphemeralParam()}}
+		out.System = []contentBlock{{Type: "text", Text: system, CacheControl: &cacheControl{Type: "ephemeral"}}}
 	}
 	for i, spec := range req.Tools {
 		tool, err := encodeTool(spec)
@@ -73,9 +77,9 @@ func (p *Provider) encodeRequest(req llm.Request) (anthropic.MessageNewParams, e
 		}
 		// A cache mark covers everything before it: one on the last tool suffices for all.
 		if i == len(req.Tools)-1 {
-			tool.CacheControl = anthropic.NewCacheControlEphemeralParam()
+			tool.CacheControl = &cacheControl{Type: "ephemeral"}
 		}
-		out.Tools = append(out.Tools, anthropic.ToolUnionParam{OfTool: &tool})
+		out.Tools = append(out.Tools, tool)
 	}
 	for _, e := range req.Conversation {
 		role, blocks := encodeEntry(e)
@@ -88,7 +92,7 @@ func (p *Provider) encodeRequest(req llm.Request) (anthropic.MessageNewParams, e
 			out.Messages[last].Content = append(out.Messages[last].Content, blocks...)
 			continue
 		}
-		out.Messages = append(out.Messages, anthropic.MessageParam{Role: role, Content: blocks})
+		out.Messages = append(out.Messages, message{Role: role, Content: blocks})
 	}
 	return out, nil
 }
@@ -109,60 +113,57 @@ func canThink(conversation []agentsvc.Entry) bool {
 	return true
 }
 
-// encodeTool returns a tool definition. The API's type has fields for the properties; the rest of the schema goes into
-// extra fields.
-func encodeTool(spec agentsvc.ToolSpec) (anthropic.ToolParam, error) {
+// encodeTool returns a tool definition.
+func encodeTool(spec agentsvc.ToolSpec) (toolDefinition, error) {
 	schema, err := upstream.ParameterSchema(spec)
 	if err != nil {
-		return anthropic.ToolParam{}, err
+		return toolDefinition{}, err
 	}
-	tool := anthropic.ToolParam{Name: spec.Name}
-	if spec.Description != "" {
-		tool.Description = anthropic.String(spec.Description)
+	// The API accepts no other type, and no properties that are null.
+	schema["type"] = "object"
+	if schema["properties"] == nil {
+		delete(schema, "properties")
 	}
-	// The library writes "type": "object" itself.
-	tool.InputSchema.Properties = schema["properties"]
-	delete(schema, "properties")
-	delete(schema, "type")
-	tool.InputSchema.ExtraFields = schema
-	return tool, nil
+	return toolDefinition{Name: spec.Name, Description: spec.Description, InputSchema: schema}, nil
 }
 
 // encodeEntry returns the role and the content blocks of an entry. Files that the model made are left out, and so is
 // blank text, which the API refuses.
-func encodeEntry(e agentsvc.Entry) (anthropic.MessageParamRole, []anthropic.ContentBlockParamUnion) {
+func encodeEntry(e agentsvc.Entry) (string, []contentBlock) {
 	if r := e.Result; r != nil {
-		block := anthropic.NewToolResultBlock(string(r.Call), r.Text, r.Failed)
+		block := contentBlock{Type: "tool_result", ToolUseID: string(r.Call), IsError: &r.Failed}
 		// The API refuses an empty text block, but accepts a result without content.
-		if r.Text == "" {
-			block.OfToolResult.Content = nil
+		if r.Text != "" {
+			block.Content = []contentBlock{{Type: "text", Text: r.Text}}
 		}
-		return anthropic.MessageParamRoleUser, []anthropic.ContentBlockParamUnion{block}
+		return roleUser, []contentBlock{block}
 	}
 	if e.Message == nil {
 		return "", nil
 	}
-	var blocks []anthropic.ContentBlockParamUnion
+	var blocks []contentBlock
 	if e.Message.Role == agentsvc.RoleAgent {
 		// Thoughts come first in the message, as the API requires.
 		blocks = decodeThoughts(e.Message.ToolCalls)
 	}
 	for _, part := range e.Message.Parts {
 		if text := upstream.PartsText(part); strings.TrimSpace(text) != "" {
-			blocks = append(blocks, anthropic.NewTextBlock(text))
+			blocks = append(blocks, contentBlock{Type: "text", Text: text})
 		}
 		if f := part.File; f != nil && e.Message.Role != agentsvc.RoleAgent {
-			blocks = append(blocks, anthropic.NewImageBlockBase64(llm.NormalizeMediaType(f.MediaType), base64.StdEncoding.EncodeToString(f.Bytes)))
+			blocks = append(blocks, contentBlock{Type: "image", Source: &imageSource{
+				Type: "base64", MediaType: llm.NormalizeMediaType(f.MediaType), Data: base64.StdEncoding.EncodeToString(f.Bytes),
+			}})
 		}
 	}
 	if e.Message.Role != agentsvc.RoleAgent {
-		return anthropic.MessageParamRoleUser, blocks
+		return roleUser, blocks
 	}
 	for _, call := range e.Message.ToolCalls {
 		// Calls come after the text.
-		blocks = append(blocks, anthropic.NewToolUseBlock(string(call.ID), upstream.CallArguments(call), call.Name))
+		blocks = append(blocks, contentBlock{Type: "tool_use", ID: string(call.ID), Name: call.Name, Input: upstream.CallArguments(call)})
 	}
-	return anthropic.MessageParamRoleAssistant, blocks
+	return roleAssistant, blocks
 }
 
 // sealedThought is a stored block of thought. The API checks the signature, so the text must be returned unchanged.
@@ -173,7 +174,7 @@ type sealedThought struct {
 }
 
 // decodeThoughts returns the blocks of thought before the calls, which the first call carries.
-func decodeThoughts(calls []agentsvc.ToolCall) []anthropic.ContentBlockParamUnion {
+func decodeThoughts(calls []agentsvc.ToolCall) []contentBlock {
 	if len(calls) == 0 {
 		return nil
 	}
@@ -182,13 +183,13 @@ func decodeThoughts(calls []agentsvc.ToolCall) []anthropic.ContentBlockParamUnio
 	if !ok || json.Unmarshal([]byte(text), &list) != nil {
 		return nil
 	}
-	var blocks []anthropic.ContentBlockParamUnion
+	var blocks []contentBlock
 	for _, t := range list {
 		if t.Redacted != "" {
-			blocks = append(blocks, anthropic.NewRedactedThinkingBlock(t.Redacted))
+			blocks = append(blocks, contentBlock{Type: "redacted_thinking", Data: t.Redacted})
 			continue
 		}
-		blocks = append(blocks, anthropic.NewThinkingBlock(t.Signature, t.Thinking))
+		blocks = append(blocks, contentBlock{Type: "thinking", Thinking: &t.Thinking, Signature: &t.Signature})
 	}
 	return blocks
 }

@@ -92,41 +92,24 @@ func refineError(e *llm.Error, body []byte) {
 func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chunk, error] {
 	return p.vendor.Stream(ctx, req, func(ctx context.Context) iter.Seq2[[]llm.Chunk, error] {
 		return func(yield func([]llm.Chunk, error) bool) {
-			out, err := p.newRequest(ctx, req)
+			body, err := p.encodeRequest(req)
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			p.readAnswer(out, &answerDecoder{provider: p.opts.Name, AnswerBuilder: upstream.NewAnswerBuilder(ctx, p.opts.Name, p.opts.Model, req)}, yield)
+			p.readAnswer(ctx, body, &answerDecoder{provider: p.opts.Name, AnswerBuilder: upstream.NewAnswerBuilder(ctx, p.opts.Name, p.opts.Model, req)}, yield)
 		}
 	})
 }
 
-// newRequest returns the HTTP request for req.
-func (p *Provider) newRequest(ctx context.Context, req llm.Request) (*http.Request, error) {
-	params, err := p.encodeRequest(req)
-	if err != nil {
-		return nil, err
-	}
-	body, err := json.Marshal(params)
-	if err != nil {
-		return nil, err
-	}
-	out, err := http.NewRequestWithContext(ctx, http.MethodPost, p.chatURL, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	out.Header.Set("Content-Type", "application/json")
-	if p.opts.APIKey != "" {
-		out.Header.Set("Authorization", "Bearer "+p.opts.APIKey)
-	}
-	return out, nil
-}
-
 // readAnswer sends the request and yields the chunks of each line. A line without a newline is the rest of a body that
 // ended early.
-func (p *Provider) readAnswer(req *http.Request, a *answerDecoder, yield func([]llm.Chunk, error) bool) {
-	resp, err := p.httpClient.Do(req)
+func (p *Provider) readAnswer(ctx context.Context, body *chatRequest, a *answerDecoder, yield func([]llm.Chunk, error) bool) {
+	header := http.Header{}
+	if p.opts.APIKey != "" {
+		header.Set("Authorization", "Bearer "+p.opts.APIKey)
+	}
+	resp, err := upstream.SendJSON(ctx, p.httpClient, p.chatURL, header, body)
 	if err != nil {
 		yield(nil, err)
 		return

@@ -175,3 +175,27 @@ func TestHostileServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) { llmtest.RunHostileSuite(t, wire) })
 	}
 }
+
+// TestOtherTypes sends answers whose fields have other types than OpenAI's, as servers of other vendors do: what has another
+// type counts as missing, and numbers may be written as 1.0.
+func TestOtherTypes(t *testing.T) {
+	p := newProviderFor(t, func(w http.ResponseWriter, _ *http.Request) {
+		writeEvents(w,
+			"data: {\"choices\":null,\"usage\":null}\n\n",
+			deltaEvent(`{"content":[{"type":"thinking"}],"refusal":null,"tool_calls":null}`, "null"),
+			deltaEvent(`null`, "null"),
+			deltaEvent(`{"content":"hi","tool_calls":{}}`, `{"reason":"stop"}`),
+			deltaEvent(`{"tool_calls":[{"index":0.0,"id":"c","function":{"name":"get","arguments":"{}"}}]}`, "null"),
+			deltaEvent(`{"tool_calls":[{"index":0,"id":null,"function":{"name":null,"arguments":null}},{"index":0,"function":7}]}`, "null"),
+			deltaEvent(`{}`, `"stop"`),
+			"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":12.0,\"completion_tokens\":1e300,\"prompt_tokens_details\":{\"cached_tokens\":\"many\"},\"completion_tokens_details\":7}}\n\n",
+			"data: [DONE]\n\n")
+	})
+	a := llmtest.CollectAnswer(t.Context(), t, p, llmtest.UserConversation("x"))
+	if a.Err != nil || a.Text != "hi" || len(a.Calls) != 1 || a.Calls[0].Name != "get" || string(a.Calls[0].Arguments) != "{}" {
+		t.Errorf("the answer is %+v", a)
+	}
+	if a.Usage.InputTokens != 12 || a.Usage.CacheReadTokens != 0 {
+		t.Errorf("the usage is %+v", a.Usage)
+	}
+}

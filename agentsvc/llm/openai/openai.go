@@ -1,6 +1,6 @@
 // Package openai implements llm.Provider with OpenAI's chat completions, which many other servers offer too, or with
-// OpenAI's responses API, through the official client. It reads nothing from the environment, so a tenant's base URL
-// never receives the operator's key, organisation or project.
+// OpenAI's responses API. It reads nothing from the environment, so a tenant's base URL never receives the operator's key,
+// organisation or project.
 //
 // Both protocols share options, errors and the reading of the stream (forwardStream); each has an encoder and a decoder
 // of its own (chat.go, responses.go).
@@ -12,12 +12,10 @@ import (
 	"errors"
 	"iter"
 	"net/http"
+	"net/url"
 	"time"
 
-	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/packages/ssestream"
-	"github.com/openai/openai-go/v3/responses"
 
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/llm/upstream"
@@ -50,10 +48,10 @@ type Options struct {
 // Provider calls one model. It is read-only and safe for concurrent use.
 type Provider struct {
 	opts Options
-	// vendor describes the protocol to package upstream; the two services are clients that send through it.
-	vendor    upstream.Vendor
-	chat      openai.ChatCompletionService
-	responses responses.ResponseService
+	// vendor describes the protocol to package upstream; client sends through it, to url.
+	vendor upstream.Vendor
+	client *http.Client
+	url    string
 }
 
 // New returns a provider. It returns an error with [agentsvc.CodeInvalid] for options that cannot work. It makes no
@@ -72,18 +70,14 @@ func New(opts Options) (*Provider, error) {
 		// The last event of a complete response.
 		p.vendor.EndMarker = "event:response.completed"
 	}
-	clientOptions := []option.RequestOption{
-		option.WithBaseURL(opts.BaseURL),
-		option.WithHTTPClient(p.vendor.NewClient(opts.HTTP)),
-		// llm.WithRetry repeats calls, and knows what has been shown.
-		option.WithMaxRetries(0),
+	p.client = p.vendor.NewClient(opts.HTTP)
+	path := "chat/completions"
+	if opts.Responses {
+		path = "responses"
 	}
-	if opts.APIKey != "" {
-		clientOptions = append(clientOptions, option.WithAPIKey(opts.APIKey))
-	}
-	p.chat = openai.NewChatService(clientOptions...).Completions
-	p.responses = responses.NewResponseService(clientOptions...)
-	return p, nil
+	var err error
+	p.url, err = url.JoinPath(opts.BaseURL, path)
+	return p, err
 }
 
 // Stream makes one call, see [llm.Provider]. Tool calls are yielded when the answer is complete, never from one that
@@ -101,26 +95,26 @@ func (p *Provider) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Ch
 func (p *Provider) streamChat(ctx context.Context, req llm.Request) iter.Seq2[[]llm.Chunk, error] {
 	return func(yield func([]llm.Chunk, error) bool) {
 		// A request that cannot be encoded is the call's only item: an InvalidError.
-		params, err := p.encodeChatRequest(req)
+		body, err := p.encodeChatRequest(req)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
 		a := newChatDecoder(upstream.NewAnswerBuilder(ctx, p.opts.Name, p.opts.Model, req))
-		forwardStream(p.chat.NewStreaming(ctx, params), a.addEvent, a.finishAnswer, yield)
+		forwardStream(openStream[chatEvent](ctx, p, body), a.addEvent, a.finishAnswer, yield)
 	}
 }
 
 // streamResponses makes a call of the responses API.
 func (p *Provider) streamResponses(ctx context.Context, req llm.Request) iter.Seq2[[]llm.Chunk, error] {
 	return func(yield func([]llm.Chunk, error) bool) {
-		params, err := p.encodeResponsesRequest(req)
+		body, err := p.encodeResponsesRequest(req)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
 		a := newResponsesDecoder(upstream.NewAnswerBuilder(ctx, p.opts.Name, p.opts.Model, req))
-		forwardStream(p.responses.NewStreaming(ctx, params), a.addEvent, a.finishAnswer, yield)
+		forwardStream(openStream[responsesEvent](ctx, p, body), a.addEvent, a.finishAnswer, yield)
 	}
 }
 

@@ -39,11 +39,9 @@ func TestNothingFromEnvironment(t *testing.T) {
 	}
 }
 
-func TestRequest(t *testing.T) {
-	t.Parallel()
-	srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "look at this", Pieces: []string{"ok"}}})
-	half := 0.5
-	p := newProvider(t, openai.Options{BaseURL: srv.URL + "/v1/", Model: "m", Temperature: &half, MaxTokens: 9})
+// sendWhole sends a request with everything that a request may have. What comes back does not matter.
+func sendWhole(t *testing.T, p *openai.Provider) {
+	t.Helper()
 	conversation := []agentsvc.Entry{
 		{Message: &agentsvc.Message{Role: agentsvc.RoleUser, Parts: []agentsvc.Part{
 			{Text: "data "}, {Data: &agentsvc.Data{Value: map[string]any{"a": 1.0}}},
@@ -65,6 +63,14 @@ func TestRequest(t *testing.T) {
 			t.Log(err)
 		}
 	}
+}
+
+func TestRequest(t *testing.T) {
+	t.Parallel()
+	srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "look at this", Pieces: []string{"ok"}}})
+	half := 0.5
+	p := newProvider(t, openai.Options{BaseURL: srv.URL + "/v1/", Model: "m", Temperature: &half, MaxTokens: 9})
+	sendWhole(t, p)
 	want := `{
 		"model": "m", "temperature": 0.5, "max_tokens": 9, "stream": true, "stream_options": {"include_usage": true},
 		"tools": [
@@ -80,6 +86,33 @@ func TestRequest(t *testing.T) {
 				{"type": "text", "text": "look at this"},
 				{"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
 				{"type": "image_url", "image_url": {"url": "https://example.com/a.jpg"}}
+			]}
+		]
+	}`
+	llmtest.RequireSameJSON(t, want, srv.Requests()[0].Body)
+}
+
+// TestResponsesRequest is TestRequest of the responses API.
+func TestResponsesRequest(t *testing.T) {
+	t.Parallel()
+	srv := llmtest.NewServer(t, []llmtest.Reply{{UserText: "look at this", Pieces: []string{"ok"}}})
+	half := 0.5
+	p := newProvider(t, openai.Options{BaseURL: srv.URL + "/v1/", Model: "m", Temperature: &half, MaxTokens: 9, Responses: true})
+	sendWhole(t, p)
+	want := `{
+		"model": "m", "temperature": 0.5, "max_output_tokens": 9, "stream": true, "store": false, "instructions": "Be kind.",
+		"tools": [
+			{"type": "function", "name": "get", "description": "gets", "parameters": {"type": "object"}, "strict": false},
+			{"type": "function", "name": "bare", "parameters": {"type": "object", "properties": {}}, "strict": false}
+		],
+		"input": [
+			{"role": "user", "content": "data {\"a\":1}"},
+			{"type": "function_call", "call_id": "c1", "name": "get", "arguments": "{\"q\":1}"},
+			{"type": "function_call_output", "call_id": "c1", "output": "found"},
+			{"role": "user", "content": [
+				{"type": "input_text", "text": "look at this"},
+				{"type": "input_image", "detail": "auto", "image_url": "data:image/png;base64,aGk="},
+				{"type": "input_image", "detail": "auto", "image_url": "https://example.com/a.jpg"}
 			]}
 		]
 	}`

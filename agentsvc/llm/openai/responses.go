@@ -1,36 +1,22 @@
 package openai
 
 import (
-	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/responses"
-
 	"stoa/agentsvc"
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/llm/upstream"
 )
 
-// encodeResponsesRequest returns the parameters of a response for req. Store is false: the server keeps nothing, and
+// encodeResponsesRequest returns the body of a response for req. Store is false: the server keeps nothing, and
 // each request contains the whole conversation. An error is an error with [agentsvc.CodeInvalid].
-func (p *Provider) encodeResponsesRequest(req llm.Request) (responses.ResponseNewParams, error) {
-	out := responses.ResponseNewParams{Model: p.opts.Model, Store: openai.Bool(false)}
+func (p *Provider) encodeResponsesRequest(req llm.Request) (responsesRequest, error) {
+	out := responsesRequest{Model: p.opts.Model, Stream: true, Temperature: p.opts.Temperature, MaxOutputTokens: max(0, req.TokenLimit(p.opts.MaxTokens))}
 	if err := llm.FileSupportOf("openai").CheckFiles(req.Conversation); err != nil {
 		return out, err
 	}
-	if p.opts.Temperature != nil {
-		out.Temperature = openai.Float(*p.opts.Temperature)
-	}
-	if n := req.TokenLimit(p.opts.MaxTokens); n > 0 {
-		out.MaxOutputTokens = openai.Int(n)
-	}
-	system := req.SystemText()
+	out.Instructions = req.SystemText()
 	if p.hasOutputMode(req) {
-		system = req.System
-		out.Text.Format.OfJSONSchema = &responses.ResponseFormatTextJSONSchemaConfigParam{
-			Name: req.Output.FormatName(), Schema: req.Output.Schema, Strict: openai.Bool(req.Output.Strict),
-		}
-	}
-	if system != "" {
-		out.Instructions = openai.String(system)
+		out.Instructions = req.System
+		out.Text = &responsesText{responsesFormat{Type: "json_schema", Name: req.Output.FormatName(), Schema: req.Output.Schema, Strict: req.Output.Strict}}
 	}
 	for _, spec := range req.Tools {
 		schema, err := upstream.ParameterSchema(spec)
@@ -38,66 +24,58 @@ func (p *Provider) encodeResponsesRequest(req llm.Request) (responses.ResponseNe
 			return out, err
 		}
 		// Strict mode would restrict the schemas that tools may have.
-		fn := responses.FunctionToolParam{Name: spec.Name, Parameters: schema, Strict: openai.Bool(false)}
-		if spec.Description != "" {
-			fn.Description = openai.String(spec.Description)
-		}
-		out.Tools = append(out.Tools, responses.ToolUnionParam{OfFunction: &fn})
+		out.Tools = append(out.Tools, responsesTool{Type: "function", Name: spec.Name, Description: spec.Description, Parameters: schema})
 	}
 	for _, e := range req.Conversation {
 		switch {
 		case e.Result != nil:
-			item := responses.ResponseInputItemParamOfFunctionCallOutput(e.Result.Text)
-			// The constructor has no parameter for the id.
-			item.OfFunctionCallOutput.CallID = openai.String(string(e.Result.Call))
-			out.Input.OfInputItemList = append(out.Input.OfInputItemList, item)
+			out.Input = append(out.Input, responsesItem{Type: "function_call_output", CallID: string(e.Result.Call), Output: &e.Result.Text})
 		case e.Message == nil:
 		case e.Message.Role == agentsvc.RoleAgent:
-			out.Input.OfInputItemList = append(out.Input.OfInputItemList, encodeAgentItems(*e.Message)...)
+			out.Input = append(out.Input, encodeAgentItems(*e.Message)...)
 		default:
-			out.Input.OfInputItemList = append(out.Input.OfInputItemList, encodeUserItem(*e.Message))
+			out.Input = append(out.Input, encodeUserItem(*e.Message))
 		}
 	}
 	return out, nil
 }
 
 // encodeAgentItems returns the items for the model's message: its text and its tool calls.
-func encodeAgentItems(m agentsvc.Message) []responses.ResponseInputItemUnionParam {
-	var items []responses.ResponseInputItemUnionParam
+func encodeAgentItems(m agentsvc.Message) []responsesItem {
+	var items []responsesItem
 	if text := upstream.PartsText(m.Parts...); text != "" {
-		items = append(items, responses.ResponseInputItemParamOfMessage(text, responses.EasyInputMessageRoleAssistant))
+		items = append(items, responsesItem{Role: "assistant", Content: text})
 	}
 	for _, call := range m.ToolCalls {
 		// Calls are items of their own in this API, not parts of the assistant's message.
-		items = append(items, responses.ResponseInputItemParamOfFunctionCall(string(call.Arguments), string(call.ID), call.Name))
+		arguments := string(call.Arguments)
+		items = append(items, responsesItem{Type: "function_call", CallID: string(call.ID), Name: call.Name, Arguments: &arguments})
 	}
 	return items
 }
 
 // encodeUserItem returns the item for a user's message.
-func encodeUserItem(m agentsvc.Message) responses.ResponseInputItemUnionParam {
-	const user = responses.EasyInputMessageRoleUser
+func encodeUserItem(m agentsvc.Message) responsesItem {
 	if !upstream.HasFile(m.Parts) {
-		return responses.ResponseInputItemParamOfMessage(upstream.PartsText(m.Parts...), user)
+		return responsesItem{Role: "user", Content: upstream.PartsText(m.Parts...)}
 	}
-	var parts responses.ResponseInputMessageContentListParam
+	var parts []responsesPart
 	for _, part := range m.Parts {
 		if part.File == nil {
-			parts = append(parts, responses.ResponseInputContentParamOfInputText(upstream.PartsText(part)))
+			text := upstream.PartsText(part)
+			parts = append(parts, responsesPart{Type: "input_text", Text: &text})
 			continue
 		}
-		parts = append(parts, responses.ResponseInputContentUnionParam{OfInputImage: &responses.ResponseInputImageParam{
-			Detail: responses.ResponseInputImageDetailAuto, ImageURL: openai.String(fileURL(*part.File)),
-		}})
+		parts = append(parts, responsesPart{Type: "input_image", Detail: "auto", ImageURL: fileURL(*part.File)})
 	}
-	return responses.ResponseInputItemParamOfMessage(parts, user)
+	return responsesItem{Role: "user", Content: parts}
 }
 
 // responsesDecoder assembles the events of one response.
 type responsesDecoder struct {
 	*upstream.AnswerBuilder
 	// callsByIndex holds the calls by the index of their item in the output.
-	callsByIndex map[int64]*upstream.PartialCall
+	callsByIndex map[upstream.LenientInt]*upstream.PartialCall
 	// refused reports that the model wrote a refusal.
 	refused bool
 	// endEvent is the type of the event that ended the response, "" before it.
@@ -108,37 +86,40 @@ type responsesDecoder struct {
 
 // newResponsesDecoder returns a decoder that adds to a.
 func newResponsesDecoder(a *upstream.AnswerBuilder) *responsesDecoder {
-	return &responsesDecoder{AnswerBuilder: a, callsByIndex: map[int64]*upstream.PartialCall{}}
+	return &responsesDecoder{AnswerBuilder: a, callsByIndex: map[upstream.LenientInt]*upstream.PartialCall{}}
 }
 
 // addEvent processes the next event and returns the chunks that can be shown at once, i.e. text. Events of other types,
 // e.g. reasoning, are ignored.
-func (r *responsesDecoder) addEvent(ev responses.ResponseStreamEventUnion) ([]llm.Chunk, error) {
-	switch ev.Type {
+func (r *responsesDecoder) addEvent(ev responsesEvent) ([]llm.Chunk, error) {
+	switch ev.Type.Value {
 	case "response.output_text.delta":
-		return r.AddText(ev.Delta)
+		return r.AddText(ev.Delta.Value)
 	case "response.refusal.delta":
 		r.refused = true
-		return r.AddText(ev.Delta)
+		return r.AddText(ev.Delta.Value)
 	// A call begins with its id and name; its arguments follow as deltas with the same output index.
 	case "response.output_item.added":
-		if ev.Item.Type != "function_call" {
+		item := ev.Item.Value
+		if item.Type.Value != "function_call" {
 			return nil, nil
 		}
-		call, err := r.StartCall(ev.Item.CallID, ev.Item.Name)
+		call, err := r.StartCall(item.CallID.Value, item.Name.Value)
 		r.callsByIndex[ev.OutputIndex] = call
 		return nil, err
 	case "response.function_call_arguments.delta":
 		if call := r.callsByIndex[ev.OutputIndex]; call != nil {
-			return nil, r.AppendArguments(call, ev.Delta)
+			return nil, r.AppendArguments(call, ev.Delta.Value)
 		}
 		// Arguments of a call that never began.
 		return nil, upstream.ErrMalformed
 	// The last event carries the usage of the whole response.
 	case "response.completed", "response.incomplete":
-		r.endEvent, r.incompleteReason = ev.Type, ev.Response.IncompleteDetails.Reason
-		if u := ev.Response.Usage; ev.Response.JSON.Usage.Valid() {
-			r.SetUsage(u.InputTokens, u.OutputTokens, u.InputTokensDetails.CachedTokens, u.InputTokensDetails.CacheWriteTokens, u.OutputTokensDetails.ReasoningTokens)
+		end := ev.Response.Value
+		r.endEvent, r.incompleteReason = ev.Type.Value, end.IncompleteDetails.Value.Reason.Value
+		if u := end.Usage.Value; end.Usage.Valid {
+			input := u.InputTokensDetails.Value
+			r.SetUsage(int64(u.InputTokens), int64(u.OutputTokens), int64(input.CachedTokens), int64(input.CacheWriteTokens), int64(u.OutputTokensDetails.Value.ReasoningTokens))
 		}
 	case "error", "response.failed":
 		return nil, upstream.ErrReported

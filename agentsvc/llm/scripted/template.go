@@ -15,7 +15,8 @@ var placeholderPattern = regexp.MustCompile(`\{\{(\w+)\}\}`)
 func (a *answerWriter) fillPlaceholders(s string) string {
 	size := len(s)
 	// The size is known without building the text.
-	for _, at := range placeholderPattern.FindAllStringIndex(s, -1) {
+	found := placeholderPattern.FindAllStringIndex(s, -1)
+	for _, at := range found {
 		size += len(a.values[s[at[0]+2:at[1]-2]])
 	}
 	if size > a.remainingBytes {
@@ -27,6 +28,9 @@ func (a *answerWriter) fillPlaceholders(s string) string {
 		return ""
 	}
 	a.remainingBytes -= size
+	if len(found) == 0 {
+		return s
+	}
 	return placeholderPattern.ReplaceAllStringFunc(s, func(found string) string {
 		return a.values[found[2:len(found)-2]]
 	})

@@ -128,7 +128,7 @@ func (v Vendor) readEvents(ctx context.Context, req llm.Request, events func(con
 // transportCall is what Stream and the transport of the vendor's client share for one call. It is in the context,
 // because the vendors' libraries pass nothing else of a call on to their HTTP client.
 type transportCall struct {
-	// lease and memory are those of the request, then read-only.
+	// lease and memory are those of the request, then read-only. vendorTransport.RoundTrip checks the lease.
 	lease  agentsvc.LeaseCheck
 	memory *capacity.MemoryReservation
 	// bodyErr is the error that ended the body, see Vendor.EndOnReadError. It is written and read by the goroutine that

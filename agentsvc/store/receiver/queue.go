@@ -28,7 +28,8 @@ type Claimed struct {
 }
 
 // Claim leases at most n receivers that have undelivered events and are due, for the given time: of no
-// tenant more than perTenant in all processes together, each tenant's longest waiting first.
+// tenant more than perTenant in all processes together, each tenant's longest waiting first. With an error it returns none:
+// the claim may not be committed.
 func (q *Queue) Claim(ctx context.Context, n, perTenant int, lease time.Duration) (claimed []*Claimed, err error) {
 	skip := ""
 	if q.h.Engine() == db.Postgres {
@@ -58,7 +59,10 @@ func (q *Queue) Claim(ctx context.Context, n, perTenant int, lease time.Duration
 			RETURNING tenant, task, id, form, value, told, attempts, failing_since, stoa_now()`,
 			holder, lease.Microseconds(), perTenant, n)
 	})
-	return claimed, err
+	if err != nil {
+		return nil, err
+	}
+	return claimed, nil
 }
 
 // MarkDelivered records that t has received the events up to a sequence, and renews the lease. With last, nothing

@@ -238,10 +238,18 @@ func handleSubscribe(c *call) (*taskStream, error) {
 	return &taskStream{f, NewEventEncoder(f.Task, after != nil), false}, nil
 }
 
-// handleCard answers with the extended card: the agent's card as callers with a credential see it. Permission to
-// read agents or to call this one is enough.
+// authorizeCard authorizes the caller for the extended card: permission to read agents or to call this one is enough.
+func (c *call) authorizeCard() error {
+	err := c.request.Authorize(c.ctx(), authz.AgentsRead, c.agent)
+	if err != nil && c.request.Authorize(c.ctx(), authz.AgentsCall, c.agent) == nil {
+		return nil
+	}
+	return err
+}
+
+// handleCard answers with the extended card: the agent's card as callers with a credential see it.
 func handleCard(c *call) (any, error) {
-	if err := c.request.Authorize(c.ctx(), authz.AgentsRead, c.agent); err != nil && c.request.Authorize(c.ctx(), authz.AgentsCall, c.agent) != nil {
+	if err := c.authorizeCard(); err != nil {
 		return nil, err
 	}
 	known, err := c.request.Card(c.agent)

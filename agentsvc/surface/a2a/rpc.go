@@ -20,6 +20,8 @@ type rpcMethod struct {
 	idempotent   bool // with an Idempotency-Key it takes effect once, and a repeated call gets the recorded response
 	waitsForTask bool // no deadline is set: the response may wait blockFor for its task
 	sends        bool // it sends a message
+	// wide is the scope that is enough for a caller without agents:call, "" = none is.
+	wide authz.Scope
 	// refusesCallWithoutMessage makes a missing message an invalid request (-32600), not invalid params (-32602).
 	refusesCallWithoutMessage bool
 	idOptional                bool // a message may have no messageId
@@ -27,6 +29,15 @@ type rpcMethod struct {
 
 // sendMethod is not marked idempotent: the task service itself deduplicates messages by Idempotency-Key.
 var sendMethod = rpcMethod{unary: handleSend, waitsForTask: true, sends: true}
+
+// The methods that both versions have under different names.
+var (
+	getMethod       = rpcMethod{unary: handleGet, wide: authz.TasksRead}
+	listMethod      = rpcMethod{unary: handleList, wide: authz.TasksRead}
+	cancelMethod    = rpcMethod{unary: handleCancel, idempotent: true, wide: authz.TasksCancel}
+	subscribeMethod = rpcMethod{stream: handleSubscribe, wide: authz.TasksRead}
+	cardMethod      = rpcMethod{unary: handleCard, wide: authz.AgentsRead}
+)
 
 // versionMethods are the methods of each version by name. The versions share no name, so the name alone decides the
 // version if the request has no A2A-Version header.
@@ -36,17 +47,17 @@ var versionMethods = []struct {
 }{
 	{&codec10, map[string]rpcMethod{
 		"SendMessage": sendMethod, "SendStreamingMessage": {stream: handleStream, sends: true},
-		"GetTask": {unary: handleGet}, "ListTasks": {unary: handleList}, "CancelTask": {unary: handleCancel, idempotent: true}, "SubscribeToTask": {stream: handleSubscribe},
+		"GetTask": getMethod, "ListTasks": listMethod, "CancelTask": cancelMethod, "SubscribeToTask": subscribeMethod,
 		"CreateTaskPushNotificationConfig": {unary: handleSetPush}, "GetTaskPushNotificationConfig": {unary: handleGetPush},
 		"ListTaskPushNotificationConfigs": {unary: handleListPushes}, "DeleteTaskPushNotificationConfig": {unary: handleDeletePush},
-		"GetExtendedAgentCard": {unary: handleCard},
+		"GetExtendedAgentCard": cardMethod,
 	}},
 	{&codec03, map[string]rpcMethod{
 		"message/send": sendMethod, "message/stream": {stream: handleStream, sends: true},
-		"tasks/get": {unary: handleGet}, "tasks/list": {unary: handleList}, "tasks/cancel": {unary: handleCancel, idempotent: true}, "tasks/resubscribe": {stream: handleSubscribe},
+		"tasks/get": getMethod, "tasks/list": listMethod, "tasks/cancel": cancelMethod, "tasks/resubscribe": subscribeMethod,
 		"tasks/pushNotificationConfig/set": {unary: handleSetPush}, "tasks/pushNotificationConfig/get": {unary: handleGetPush},
 		"tasks/pushNotificationConfig/list": {unary: handleListPushes}, "tasks/pushNotificationConfig/delete": {unary: handleDeletePush},
-		"agent/getAuthenticatedExtendedCard": {unary: handleCard},
+		"agent/getAuthenticatedExtendedCard": cardMethod,
 	}},
 }
 
@@ -147,14 +158,19 @@ func (m rpcMethod) bindVersion(codec *versionCodec, o Options) jsonrpc.Method {
 	return spelled
 }
 
-// authorize returns the refusal of a caller who may not use the agent: what is wrong with params is only reported to
-// others. A message needs the right to call the agent, any other method that or the right to read tasks.
+// authorize returns the refusal of a caller who may not use the method: what is wrong with params is only reported to
+// others.
 func (m rpcMethod) authorize(c *call) error {
-	agent := surface.PathParam(c.r, "agent")
-	err := c.request.AuthorizeAgent(c.r.Context(), authz.AgentsCall, agent)
-	if err != nil && !m.sends {
-		_, err = c.request.ResolveAgentVisibility(c.r.Context(), authz.TasksRead, agent)
+	if err := c.resolveAgent(); err != nil {
+		return err
 	}
+	switch m.wide {
+	case "":
+		return c.request.AuthorizeAgent(c.ctx(), authz.AgentsCall, c.agent)
+	case authz.AgentsRead:
+		return c.authorizeCard()
+	}
+	_, err := c.request.ResolveAgentVisibility(c.ctx(), m.wide, c.agent)
 	return err
 }
 

@@ -1,5 +1,5 @@
 // Package admin implements the admin API of the platform's operator below /admin (docs/api/admin.md): apps and what
-// belongs to them, the queue and the audit trail. The billing endpoints are in package billingapi.
+// belongs to them, the queue, the processes and the audit trail. The billing endpoints are in package billingapi.
 //
 // [Routes] is the table of endpoints. Package surface admits the admin secret and platform operators only; the app is a
 // parameter of the path. There is one handler type for each resource. An endpoint that reads is a [surface.Handler]
@@ -25,12 +25,12 @@ import (
 	"stoa/tenancy/transfer"
 )
 
-// Options are the services behind the endpoints. All but InMemoryDB and RestartKeys are required.
+// Options are the services behind the endpoints. All but InMemoryDB, RestartKeys and ProcessID are required.
 type Options struct {
 	Apps   *tenancy.Service
 	Issuer *authz.Issuer  // issues the tokens of mintToken
 	Keys   *authz.APIKeys // creates and rotates API keys
-	DB     *db.DB         // for queue statistics and tool pins
+	DB     *db.DB         // for queue statistics, tool pins, processes and traffic
 	// InMemoryDB is the process's in-memory database, for apps with backend: inmemory; nil = there is none.
 	InMemoryDB *db.DB
 	// Transfer exports and imports apps.
@@ -40,6 +40,8 @@ type Options struct {
 	// RestartKeys returns the keys of the default app's file that were changed and act only after a restart of the
 	// process; nil = none.
 	RestartKeys func() []string
+	// ProcessID is the id of this process in the list of processes; "" = it is not in it.
+	ProcessID string
 }
 
 // Routes returns the endpoints. Query lists the allowed query parameters of a route: one without it allows none, and
@@ -49,7 +51,10 @@ func Routes(o Options) []surface.Route {
 	tokens, keys := tokenHandler{o.Apps, o.Issuer}, keyHandler{o.Apps, o.Keys}
 	roles, policies, tools := roleHandler{o.Apps}, policyHandler{o.Apps, o.Keys}, toolHandler{o.Apps, o.DB}
 	queue, deadLetters, audit := queueHandler{db: o.DB}, deadLetterHandler{o.DeadLetters}, auditHandler{o.Apps}
-	moves := transferHandler{o.Transfer}
+	moves, importBytes := transferHandler{o.Transfer}, transfer.DefaultMaxBytes
+	if o.Transfer != nil {
+		importBytes = o.Transfer.MaxBytes()
+	}
 	// Runs of apps in memory are in a database of their own; the statistics add them.
 	if o.InMemoryDB != nil {
 		queue.inMemoryDBs = []*db.DB{o.InMemoryDB}
@@ -89,8 +94,10 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/export", Serve: moves.handleExportApp, NoDeadline: true, RequestHeaders: []string{passphraseHeader}},
 		{
 			Method: http.MethodPost, Pattern: "/admin/apps:import", Query: []string{"grants"}, Serve: moves.handleImportApp, NoDeadline: true,
-			StreamBytes: transfer.DefaultMaxBytes, RequestHeaders: []string{passphraseHeader},
+			StreamBytes: importBytes, RequestHeaders: []string{passphraseHeader},
 		},
+		// The schema of configurations. That of /api/schema needs a credential of an app, which the operator's is not.
+		{Method: http.MethodGet, Pattern: "/admin/schema", Serve: handleSchema},
 		// The queue of all apps.
 		{Method: http.MethodGet, Pattern: "/admin/queue", Serve: queue.handleQueueStats},
 		{Method: http.MethodGet, Pattern: "/admin/queue/dead", Query: []string{"app", "agent", "error", "page_size", "page_token"}, Serve: deadLetters.handleListDeadLetters},
@@ -100,6 +107,7 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodGet, Pattern: "/admin/audit", Query: append(auditParams, "page_size", "page_token"), Serve: audit.handleAudit},
 		{Method: http.MethodGet, Pattern: "/admin/audit/export", Query: auditParams, Serve: audit.handleExportAudit, NoDeadline: true},
 	}
+	routes = append(routes, fleetRoutes(o)...)
 	for i := range routes {
 		routes[i].Kind = surface.Admin
 	}

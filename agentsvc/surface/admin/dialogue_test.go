@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func newRoutes(h *surfacetest.Fixture) []surface.Route {
 	return slices.Concat(
-		ext.Routes(ext.Options{}), tenantapi.Routes(h.Apps), billingapi.Routes(billingapi.Options{Apps: h.Apps, Keys: h.Keys, Billing: h.Billing}),
+		ext.Routes(ext.Options{}), tenantapi.Routes(h.Apps, h.Billing.Usage), billingapi.Routes(billingapi.Options{Apps: h.Apps, Keys: h.Keys, Billing: h.Billing}),
 		admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.Issuer, Keys: h.Keys, DB: h.DB, DeadLetters: h.DeadLetters}),
 	)
 }

@@ -9,6 +9,7 @@
 package billingapi
 
 import (
+	"cmp"
 	"net/http"
 
 	"stoa/agentsvc/surface"
@@ -24,6 +25,8 @@ type Options struct {
 	Keys *authz.APIKeys // finds the app of an API key that a budget is for
 	// Billing is nil if the platform does not bill; then there are no endpoints.
 	Billing *billing.Service
+	// MaxUsageRows bounds the rows of a page of the usage of all apps, unless one app has more; 0 = 10,000.
+	MaxUsageRows int
 }
 
 // Routes returns the endpoints. A route without a Kind is of kind Admin, so that a forgotten Kind cannot open an
@@ -33,7 +36,7 @@ func Routes(o Options) []surface.Route {
 		return nil
 	}
 	prices, plans := priceHandler{o.Billing}, planHandler{o.Billing}
-	budgets, usage, exports := budgetHandler{o.Apps, o.Keys, o.Billing}, usageHandler{o.Apps, o.Billing}, exportHandler{o.Billing}
+	budgets, usage, exports := budgetHandler{o.Apps, o.Keys, o.Billing}, usageHandler{o.Apps, o.Billing, cmp.Or(o.MaxUsageRows, defaultUsageRows)}, exportHandler{o.Billing}
 	billed := billedApps{o.Apps, o.Billing}
 	credits, invoices, ledgers, parties := creditHandler{billed}, invoiceHandler{billed}, ledgerHandler{billed}, partyHandler{o.Apps, o.Billing}
 	routes := []surface.Route{

@@ -17,6 +17,7 @@ import (
 	"stoa/agentsvc/surface/response"
 	"stoa/billing"
 	"stoa/billing/invoice"
+	"stoa/billing/party"
 	"stoa/tenancy"
 	"stoa/tenancy/audit"
 )
@@ -181,16 +182,23 @@ func (h invoiceHandler) handleGetAppInvoice(w http.ResponseWriter, r *http.Reque
 // finalizeInvoice makes a draft final, that of a running month with force only.
 func (h invoiceHandler) finalizeInvoice(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
 	var body struct {
-		Force bool `json:"force"`
+		Force         bool `json:"force"`
+		AllowUnpriced bool `json:"allow_unpriced"`
 	}
 	return h.changeInvoice(ctx, o, &body, func(ctx context.Context, actor audit.Actor, app tenancy.App, id string) (invoice.Invoice, error) {
-		return h.billing.Invoices.FinalizeInvoice(ctx, actor, app, id, body.Force)
+		return h.billing.Invoices.FinalizeInvoice(ctx, actor, app, id, invoice.FinalizeOptions(body))
 	})
 }
 
-// reissueInvoice invoices the usage of a reversed invoice again.
+// reissueInvoice invoices the usage of a reversed invoice again, as it was or by the plan that the body names.
 func (h invoiceHandler) reissueInvoice(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
-	return h.changeInvoice(ctx, o, &struct{}{}, h.billing.Invoices.ReissueInvoice)
+	var body struct {
+		Plan  *string      `json:"plan"`
+		Buyer *party.Party `json:"buyer"`
+	}
+	return h.changeInvoice(ctx, o, &body, func(ctx context.Context, actor audit.Actor, app tenancy.App, id string) (invoice.Invoice, error) {
+		return h.billing.Invoices.ReissueInvoice(ctx, actor, app, id, invoice.ReissueOptions{Plan: body.Plan, Buyer: body.Buyer})
+	})
 }
 
 // reverseInvoice reverses a final invoice and answers with the credit note.

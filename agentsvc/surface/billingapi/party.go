@@ -10,6 +10,7 @@ import (
 	"stoa/billing"
 	"stoa/billing/party"
 	"stoa/tenancy"
+	"stoa/tenancy/keyring"
 )
 
 // partyHandler serves the seller and the buyers of invoices. It is read-only and used by value.
@@ -49,5 +50,21 @@ func (h partyHandler) putParty(ctx context.Context, o *mutation.Request) (mutati
 	if err != nil {
 		return mutation.Result{}, err
 	}
-	return mutation.Result{Status: http.StatusOK, Body: p, AppID: app.ID}, h.billing.Parties.PutParty(ctx, o.Actor, app, p)
+	hasher, err := h.newHasher(ctx, app)
+	if err != nil {
+		return mutation.Result{}, err
+	}
+	return mutation.Result{Status: http.StatusOK, Body: p, AppID: app.ID}, h.billing.Parties.PutParty(ctx, o.Actor, app, p, hasher)
+}
+
+// newHasher returns the hasher of values in the chain of an app, or in the operator's for the zero App.
+func (h partyHandler) newHasher(ctx context.Context, app tenancy.App) (keyring.Hasher, error) {
+	if app.ID == "" {
+		return h.apps.Trail.Hasher()
+	}
+	s, err := h.apps.LoadSnapshot(ctx, app.ID, 0)
+	if err != nil {
+		return keyring.Hasher{}, err
+	}
+	return s.Hasher, nil
 }

@@ -51,6 +51,13 @@ type planBody struct {
 	UpdatedAt *string               `json:"updated_at,omitempty"`
 }
 
+// planAnswer is a plan in responses. A request may send it back.
+type planAnswer struct {
+	planBody
+	// Warnings say in words what keeps the plan from charging.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
 // overageBody is a price: Amount for Per units of the meter.
 type overageBody struct {
 	Per     int64  `json:"per"`
@@ -85,7 +92,7 @@ type retentionBody struct {
 
 // decodePlan decodes the terms of a plan.
 func decodePlan(o *mutation.Request) (price.Plan, error) {
-	var b planBody
+	var b planAnswer
 	if err := o.DecodeBody(&b, false); err != nil {
 		return price.Plan{}, err
 	}
@@ -143,7 +150,7 @@ func (h planHandler) addPlan(ctx context.Context, o *mutation.Request) (mutation
 	if err == nil {
 		p, err = h.billing.Prices.AddPlan(ctx, o.Actor, p)
 	}
-	return mutation.Result{Status: http.StatusCreated, Body: newPlanBody(p), CreatedID: p.Name}, err
+	return mutation.Result{Status: http.StatusCreated, Body: h.newPlanAnswer(p), CreatedID: p.Name}, err
 }
 
 // updatePlan replaces all terms of a plan, for every app that is on it. The name cannot change.
@@ -159,7 +166,7 @@ func (h planHandler) updatePlan(ctx context.Context, o *mutation.Request) (mutat
 	// Only the path names the plan; the body may repeat it.
 	p.Name = name
 	p, err = h.billing.Prices.UpdatePlan(ctx, o.Actor, p)
-	return mutation.Result{Status: http.StatusOK, Body: newPlanBody(p)}, err
+	return mutation.Result{Status: http.StatusOK, Body: h.newPlanAnswer(p)}, err
 }
 
 // handleGetPlan answers with one plan.
@@ -168,7 +175,7 @@ func (h planHandler) handleGetPlan(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	return response.WriteJSON(w, http.StatusOK, newPlanBody(p))
+	return response.WriteJSON(w, http.StatusOK, h.newPlanAnswer(p))
 }
 
 // handleListPlans answers with all plans.
@@ -177,20 +184,20 @@ func (h planHandler) handleListPlans(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	out := make([]planBody, len(found))
+	out := make([]planAnswer, len(found))
 	for i, p := range found {
-		out[i] = newPlanBody(p)
+		out[i] = h.newPlanAnswer(p)
 	}
 	return response.WriteJSON(w, http.StatusOK, map[string]any{"plans": out})
 }
 
-// newPlanBody returns a plan as responses show it; retention is null if the plan limits nothing.
-func newPlanBody(p price.Plan) planBody {
-	b := planBody{
+// newPlanAnswer returns a plan as responses show it; retention is null if the plan limits nothing.
+func (h planHandler) newPlanAnswer(p price.Plan) planAnswer {
+	b := planAnswer{planBody: planBody{
 		Name: p.Name, Currency: p.Currency, Timezone: p.Timezone, BaseFee: int64(p.BaseFee), BaseFeeDecimal: p.BaseFee.Decimal(p.Currency), Taxes: []taxBody{},
 		Included: p.Included, MaxConcurrentTasks: p.MaxConcurrentTasks, QueueDepth: p.QueueDepth,
 		Weight: p.Weight, AllowedModels: append([]string{}, p.AllowedModels...), CreatedAt: encode.FormatOptionalTime(p.CreatedAt), UpdatedAt: encode.FormatOptionalTime(p.UpdatedAt),
-	}
+	}}
 	if p.Overage != nil {
 		b.Overage = make(map[string]overageBody, len(p.Overage))
 	}
@@ -199,6 +206,9 @@ func newPlanBody(p price.Plan) planBody {
 	}
 	for _, tax := range p.Taxes {
 		b.Taxes = append(b.Taxes, taxBody{tax.Name, percentage(tax.Rate.Percent())})
+	}
+	if p.Currency != "" && !h.billing.Prices.CachedBook().HasCurrency(p.Currency) {
+		b.Warnings = []string{"no price book has the currency " + p.Currency + ": usage of apps on the plan has no price but that of its overage"}
 	}
 	if p.Documents != (price.DocumentLimits{}) {
 		b.Documents = &p.Documents

@@ -18,7 +18,10 @@ import (
 type usageHandler struct {
 	apps    *tenancy.Service
 	billing *billing.Service
+	maxRows int // see Options.MaxUsageRows
 }
+
+const defaultUsageRows = 10_000
 
 // usageParams are the query parameters of the usage endpoints.
 var usageParams = []string{"from", "to", "group_by"}
@@ -37,7 +40,7 @@ func (h usageHandler) handleAppUsage(w http.ResponseWriter, r *http.Request) err
 	return h.writeUsage(w, r, surface.RequestOf(r).App, false)
 }
 
-// writeUsage answers with sums of usage between from and to, grouped by the dimensions of group_by.
+// writeUsage answers with sums of usage between from and to, grouped by the dimensions of group_by, in JSON or CSV.
 func (h usageHandler) writeUsage(w http.ResponseWriter, r *http.Request, app *tenancy.App, costs bool) error {
 	q, err := parseUsageQuery(r)
 	if err != nil {
@@ -46,6 +49,10 @@ func (h usageHandler) writeUsage(w http.ResponseWriter, r *http.Request, app *te
 	rows, totals, err := h.billing.Usage.SumUsage(r.Context(), app.ID, app.Plan, q)
 	if err != nil {
 		return err
+	}
+	w.Header().Add("Vary", "Accept")
+	if acceptsCSV(r) {
+		return writeUsageCSV(w, rows, q.By, costs)
 	}
 	out := make([]map[string]any, len(rows))
 	for i, x := range rows {
@@ -57,7 +64,7 @@ func (h usageHandler) writeUsage(w http.ResponseWriter, r *http.Request, app *te
 }
 
 // handleAllUsage answers an operator with the usage of all apps: a page of apps, by name, with the rows of each, and on
-// the first page the totals of all.
+// the first page the totals of all. The page ends before an app whose rows would make more than maxRows.
 func (h usageHandler) handleAllUsage(w http.ResponseWriter, r *http.Request) error {
 	q, err := parseUsageQuery(r)
 	if err != nil {
@@ -73,10 +80,14 @@ func (h usageHandler) handleAllUsage(w http.ResponseWriter, r *http.Request) err
 		return err
 	}
 	out := []map[string]any{}
-	for _, app := range page.Apps {
+	for i, app := range page.Apps {
 		rows, _, err := h.billing.Usage.SumUsage(r.Context(), app.ID, app.Plan, q)
 		if err != nil {
 			return err
+		}
+		if len(out) > 0 && len(out)+len(rows) > h.maxRows {
+			page.Next = page.TokenAfter(i - 1)
+			break
 		}
 		for _, x := range rows {
 			b := newSumBody(x, q.By, true)

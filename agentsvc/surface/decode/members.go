@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/config/document"
@@ -27,13 +28,19 @@ func checkMembers(object []byte, t reflect.Type, path string, nested []string) e
 		t = t.Elem()
 	}
 	known := jsonFields(t)
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		field, ok := known[name]
-		if !ok {
-			return newUnknownMemberError(joinPath(path, name), name, slices.Sorted(maps.Keys(known)))
+	var unknown []string
+	for name := range members {
+		if _, ok := known[name]; !ok {
+			unknown = append(unknown, name)
 		}
-		if slices.Contains(nested, name) {
-			if err := checkMembers(members[name], field, joinPath(path, name), nil); err != nil {
+	}
+	if len(unknown) > 0 {
+		first := slices.Min(unknown)
+		return newUnknownMemberError(joinPath(path, first), first, slices.Sorted(maps.Keys(known)))
+	}
+	for _, name := range nested {
+		if member, ok := members[name]; ok {
+			if err := checkMembers(member, known[name], joinPath(path, name), nil); err != nil {
 				return err
 			}
 		}
@@ -50,13 +57,20 @@ func newUnknownMemberError(at, name string, known []string) error {
 	return agentsvc.NewInvalidError(at, "is not a known field")
 }
 
-// jsonFields returns the types of a struct's fields by their names in JSON.
+// fieldsByType has what jsonFields has returned: each call of a method asks for the same few types.
+var fieldsByType sync.Map // map[string]reflect.Type by reflect.Type
+
+// jsonFields returns the types of a struct's fields by their names in JSON. The caller must not change the map.
 func jsonFields(t reflect.Type) map[string]reflect.Type {
+	if fields, ok := fieldsByType.Load(t); ok {
+		return fields.(map[string]reflect.Type)
+	}
 	fields := map[string]reflect.Type{}
 	for _, f := range reflect.VisibleFields(t) {
 		if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key != "" && key != "-" {
 			fields[key] = f.Type
 		}
 	}
+	fieldsByType.Store(t, fields)
 	return fields
 }

@@ -174,6 +174,14 @@ func handleGetContent(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Content-Disposition", "attachment")
 		return response.WriteContent(w, originalType, content)
 	}
+	// The text of a compressed file is longer than the file.
+	size, err := rows.TextSize(ctx, c.store.Name, id, c.reader)
+	if err != nil {
+		return err
+	}
+	if err := surface.MemoryOf(r).ReserveTotal(ctx, size); err != nil {
+		return err
+	}
 	text, err := rows.ReadText(ctx, c.store.Name, id, c.reader)
 	if err != nil {
 		return err

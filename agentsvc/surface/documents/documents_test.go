@@ -13,8 +13,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/document"
 	"stoa/agentsvc/document/corpus"
+	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/authz"
 	"stoa/tenancy/db"
@@ -34,10 +36,14 @@ type fixture struct {
 	notified atomic.Int64
 }
 
-func newFixture(t *testing.T) *fixture {
+func newFixture(t *testing.T, options ...surface.Options) *fixture {
 	t.Helper()
 	h := &fixture{}
-	h.Fixture = surfacetest.New(t, surfacetest.Options{OnDocumentsChanged: func(db.ID) { h.notified.Add(1) }}, newRoutes)
+	o := surfacetest.Options{OnDocumentsChanged: func(db.ID) { h.notified.Add(1) }}
+	for _, s := range options {
+		o.Surface = s
+	}
+	h.Fixture = surfacetest.New(t, o, newRoutes)
 	h.CreateApp(t, "acme", config)
 	id, err := h.Apps.FindAppID(t.Context(), "acme")
 	if err != nil {
@@ -64,7 +70,7 @@ func (h *fixture) put(t *testing.T, token, id string, content any, status int, h
 }
 
 // indexAll indexes the documents that wait, each as one chunk, as the indexer does.
-func (h *fixture) indexAll(ctx context.Context, t *testing.T) {
+func (h *fixture) indexAll(ctx context.Context, t *testing.T, change ...func(*document.Chunk)) {
 	t.Helper()
 	pass, found, err := corpus.NewPasses(h.DB).Claim(ctx, "test", time.Minute, nil)
 	if err != nil || !found {
@@ -85,6 +91,9 @@ func (h *fixture) indexAll(ctx context.Context, t *testing.T) {
 			t.Fatal(err)
 		}
 		chunk := document.Chunk{End: len(text), Text: string(text), Place: document.Place{Page: 12, Heading: "Warranty"}}
+		for _, c := range change {
+			c(&chunk)
+		}
 		commit := corpus.Commit{Document: d.ID, Revision: d.Revision, Generation: generations.Target(), Chunks: []corpus.EmbeddedChunk{{Chunk: chunk}}}
 		if err := rows.Index.CommitDocument(ctx, pass, commit); err != nil {
 			t.Fatal(err)
@@ -92,6 +101,19 @@ func (h *fixture) indexAll(ctx context.Context, t *testing.T) {
 	}
 	if err := corpus.NewPasses(h.DB).Release(ctx, pass, corpus.Release{After: time.Hour}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestContentMemory reads a document whose text is far longer than its upload, such as that of a compressed file: the memory for
+// the text is reserved before it is read.
+func TestContentMemory(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, surface.Options{ResponseMemory: capacity.NewPool(4<<20, nil)})
+	dev := h.mintToken(t, "dev", "developer")
+	h.put(t, dev, "a.txt", "the warranty", http.StatusAccepted)
+	h.indexAll(t.Context(), t, func(c *document.Chunk) { c.End = 10 << 20 })
+	if resp, body := h.Do(t, http.MethodGet, manual+"/documents/a.txt/content", dev, nil); resp.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 }
 

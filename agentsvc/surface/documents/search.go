@@ -42,6 +42,13 @@ func handleSearch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	size := 0
+	for _, p := range found.Passages {
+		size += len(p.Text)
+	}
+	if err := surface.MemoryOf(r).ReserveTotal(r.Context(), int64(size)); err != nil {
+		return err
+	}
 	out := searchResult{Results: make([]passageBody, len(found.Passages)), Mode: string(found.Mode), Degraded: found.Degraded}
 	for i, p := range found.Passages {
 		out.Results[i] = newPassageBody(p)

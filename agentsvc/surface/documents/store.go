@@ -77,7 +77,7 @@ func (c call) readStatus(ctx context.Context) (storeBody, error) {
 	if c.reader.All {
 		return newStoreBody(status), nil
 	}
-	body := storeBody{Name: status.Name, Source: status.Source, State: status.State, Generation: status.Generation, Embedder: status.Embedder}
+	body := storeBody{Name: status.Name, Source: status.Source, State: status.State, Generation: status.Generation, Embedder: status.Embedder, VectorIndex: status.VectorIndex}
 	for state, count := range map[document.State]*int64{"": &body.Documents, document.Pending: &body.Pending, document.Failed: &body.Failed} {
 		page, err := c.stores.Rows.Documents.List(ctx, c.store.Name, corpus.ListFilter{State: state, Size: 1, Reader: c.reader})
 		if err != nil && !errors.Is(err, agentsvc.CodeNotFound) {

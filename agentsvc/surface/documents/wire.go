@@ -21,6 +21,8 @@ type storeBody struct {
 	Generation int64 `json:"generation"`
 	// Embedder is the model of the vectors, "" = the store is searched by words only.
 	Embedder string `json:"embedder"`
+	// VectorIndex is exact or hnsw, "" = the platform's database has no vectors of the store.
+	VectorIndex string `json:"vectorIndex,omitempty"`
 	// EmbeddedTokens is what embedding has used, of all generations.
 	EmbeddedTokens *int64 `json:"embeddedTokens,omitempty"`
 	// OldestPending is when the document that waits longest was received.
@@ -30,7 +32,7 @@ type storeBody struct {
 
 func newStoreBody(s document.StoreStatus) storeBody {
 	return storeBody{
-		s.Name, s.Source, s.State, s.Error, s.Documents, &s.Chunks, s.Pending, s.Failed, s.Generation, s.Embedder, &s.EmbeddedTokens,
+		s.Name, s.Source, s.State, s.Error, s.Documents, &s.Chunks, s.Pending, s.Failed, s.Generation, s.Embedder, s.VectorIndex, &s.EmbeddedTokens,
 		encode.FormatOptionalTime(s.OldestPending), encode.FormatOptionalTime(s.UpdatedAt),
 	}
 }

@@ -10,11 +10,12 @@ import (
 // The JSON forms of tasks, messages and artifacts with names in snake_case, for protocols that
 // have such names.
 type (
-	// TaskRecord is a task. Agent is set in lists of tasks of several agents.
+	// TaskRecord is a task. Agent and Opening are set in lists of tasks of several agents.
 	TaskRecord struct {
 		TaskID      string             `json:"task_id"`
 		ContextID   string             `json:"context_id"`
 		Agent       string             `json:"agent,omitempty"`
+		Opening     string             `json:"opening,omitempty"`
 		Status      StatusRecord       `json:"status"`
 		History     []MessageRecord    `json:"history,omitempty"`
 		Artifacts   []ArtifactRecord   `json:"artifacts,omitempty"`
@@ -89,13 +90,13 @@ type (
 // NewTaskRecord returns the record of t with at most the last *length messages of its history, nil = all. A credential
 // that several calls wait for is listed once.
 func NewTaskRecord(t agentsvc.Task, length *int) TaskRecord {
-	r := TaskRecord{TaskID: string(t.ID), ContextID: string(t.Context), Status: NewStatusRecord(t.Status)}
+	r := TaskRecord{TaskID: string(t.ID), ContextID: string(t.Context), Opening: t.Opening, Status: NewStatusRecord(t.Status)}
 	history := t.History
 	if length != nil {
 		history = history[max(0, len(history)-*length):]
 	}
 	for _, m := range history {
-		r.History = append(r.History, *newMessageRecord(&m))
+		r.History = append(r.History, *NewMessageRecord(&m))
 	}
 	for _, a := range t.Artifacts {
 		r.Artifacts = append(r.Artifacts, NewArtifactRecord(a))
@@ -104,7 +105,7 @@ func NewTaskRecord(t agentsvc.Task, length *int) TaskRecord {
 	for _, a := range t.Approvals {
 		switch {
 		case a.NeedsDecision():
-			r.Approvals = append(r.Approvals, newApprovalRecord(a))
+			r.Approvals = append(r.Approvals, NewApprovalRecord(a))
 		case a.Kind == agentsvc.AwaitBudget: // the task's status reports it
 		case !wanted[a.Credential]:
 			wanted[a.Credential] = true
@@ -114,8 +115,8 @@ func NewTaskRecord(t agentsvc.Task, length *int) TaskRecord {
 	return r
 }
 
-// newApprovalRecord returns the record of a. Missing arguments become {}.
-func newApprovalRecord(a agentsvc.Approval) ApprovalRecord {
+// NewApprovalRecord returns the record of a. Missing arguments become {}.
+func NewApprovalRecord(a agentsvc.Approval) ApprovalRecord {
 	r := ApprovalRecord{
 		CallID: string(a.Call.ID), Tool: a.Call.Name, Arguments: a.Call.Arguments, Prompt: a.Prompt, Kind: string(a.Kind), Agent: a.Frame,
 		RequestedAt: FormatTime(a.At),
@@ -133,13 +134,13 @@ func newApprovalRecord(a agentsvc.Approval) ApprovalRecord {
 func NewStatusRecord(s agentsvc.Status) StatusRecord {
 	r := StatusRecord{State: string(s.State), Timestamp: FormatTime(s.At)}
 	if s.Message != nil && s.Message.Role == agentsvc.RoleAgent {
-		r.Message = newMessageRecord(s.Message)
+		r.Message = NewMessageRecord(s.Message)
 	}
 	return r
 }
 
-// newMessageRecord returns the record of m.
-func newMessageRecord(m *agentsvc.Message) *MessageRecord {
+// NewMessageRecord returns the record of m.
+func NewMessageRecord(m *agentsvc.Message) *MessageRecord {
 	return &MessageRecord{
 		MessageID: string(m.ID), Role: string(m.Role), Parts: newPartRecords(m.Parts), ToolCalls: NewToolCallRecords(m.ToolCalls), Metadata: m.Metadata,
 	}

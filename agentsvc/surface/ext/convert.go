@@ -85,6 +85,16 @@ func (p *part) toFile(at string) (*agentsvc.File, error) {
 	return f, decode.FileFields{URI: "url", Bytes: "data"}.CompleteFile(f, at, p.URL, encoded)
 }
 
+// The types of the events of streams.
+const (
+	eventStatus     = "task.status_update"
+	eventArtifact   = "task.artifact_update"
+	eventToolResult = "task.tool_result"
+)
+
+// EventTypes are all of them, for the test that compares them with the OpenAPI document.
+var EventTypes = []string{eventStatus, eventArtifact, eventToolResult}
+
 // eventEncoder encodes the events of one stream. The embedded tracker remembers how much text was sent.
 type eventEncoder struct {
 	stream.DeltaTracker
@@ -107,10 +117,10 @@ func (e *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 		return e.newStatusUpdate(ev, *ev.Status)
 	case ev.Artifact != nil:
 		a := ev.Artifact
-		return artifactUpdate{"task.artifact_update", string(ev.Task), string(e.context), encode.NewArtifactRecord(a.Artifact), a.Append, a.Last}
+		return artifactUpdate{eventArtifact, string(ev.Task), string(e.context), encode.NewArtifactRecord(a.Artifact), a.Append, a.Last}
 	case ev.Result != nil && e.toolResults:
 		res := ev.Result
-		return toolResult{"task.tool_result", string(ev.Task), string(e.context), string(res.Call), res.Name, res.Text, res.Failed, ev.Frame}
+		return toolResult{eventToolResult, string(ev.Task), string(e.context), string(res.Call), res.Name, res.Text, res.Failed, ev.Frame}
 	}
 	m, ok := e.NextMessage(ev)
 	if !ok {
@@ -124,5 +134,5 @@ func (e *eventEncoder) encodeEvent(ev agentsvc.Event) any {
 }
 
 func (e *eventEncoder) newStatusUpdate(ev agentsvc.Event, s agentsvc.Status) statusUpdate {
-	return statusUpdate{"task.status_update", string(ev.Task), string(e.context), encode.NewStatusRecord(s)}
+	return statusUpdate{eventStatus, string(ev.Task), string(e.context), encode.NewStatusRecord(s)}
 }

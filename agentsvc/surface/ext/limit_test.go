@@ -49,7 +49,7 @@ rate_limiting:
 func newLimitedFixture(t *testing.T, scope, backend, limits string) (h *surfacetest.Fixture, alice, bob testCaller) {
 	t.Helper()
 	h = surfacetest.New(t, surfacetest.Options{}, func(h *surfacetest.Fixture) []surface.Route {
-		return slices.Concat(ext.Routes(ext.Options{}), tenantapi.Routes(h.Apps), admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.Issuer, DB: h.DB, DeadLetters: h.DeadLetters}))
+		return slices.Concat(ext.Routes(ext.Options{}), tenantapi.Routes(h.Apps, h.Billing.Usage), admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.Issuer, DB: h.DB, DeadLetters: h.DeadLetters}))
 	})
 	for _, name := range []string{"alice", "bob"} {
 		h.CreateApp(t, name, fmt.Sprintf(limitedConfig, scope, backend, limits))

@@ -103,7 +103,7 @@ type (
 		CallID    string `json:"call_id"`
 	}
 	// statusUpdate is the event of a stream for a status and for new text of the agent (state working). Type is
-	// task.status_update.
+	// eventStatus.
 	statusUpdate struct {
 		Type      string              `json:"type"`
 		TaskID    string              `json:"task_id"`
@@ -111,7 +111,7 @@ type (
 		Status    encode.StatusRecord `json:"status"`
 	}
 	// artifactUpdate is the event for an artifact or, with Append, for more parts of one. Type is
-	// task.artifact_update.
+	// eventArtifact.
 	artifactUpdate struct {
 		Type      string                `json:"type"`
 		TaskID    string                `json:"task_id"`
@@ -121,7 +121,7 @@ type (
 		Last      bool                  `json:"last"`
 	}
 	// toolResult is the event for what a tool answered, which only streams have that asked for it. Text is what the model
-	// reads, Agent the path of the sub-agent that called. Type is task.tool_result.
+	// reads, Agent the path of the sub-agent that called. Type is eventToolResult.
 	toolResult struct {
 		Type      string `json:"type"`
 		TaskID    string `json:"task_id"`

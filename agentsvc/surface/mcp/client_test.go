@@ -306,7 +306,7 @@ func TestCancelIsTheOwners(t *testing.T) {
 func TestOrigins(t *testing.T) {
 	t.Parallel()
 	h := surfacetest.New(t, surfacetest.Options{
-		Default: surfacetest.Script, Surface: surface.Options{CORS: config.CORS{AllowedOrigins: []string{"https://good.test"}}},
+		Default: surfacetest.Script, Surface: surface.Options{Browsers: surface.Browsers{CORS: config.CORS{AllowedOrigins: []string{"https://good.test"}}}},
 	}, newRoutes)
 	for origin, want := range map[string]int{"": 200, "https://good.test": 200, "https://evil.test": 403, "null": 403} {
 		resp, body := h.Do(t, http.MethodPost, "/mcp/assistant", "", `{"jsonrpc": "2.0", "id": 1, "method": "ping"}`, "Origin", origin)

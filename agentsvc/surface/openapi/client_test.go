@@ -88,7 +88,10 @@ func TestGeneratedClient(t *testing.T) {
 	}
 	want := map[string]any{
 		"created": []any{"shop", "active"}, "sent": "TASK_STATE_COMPLETED", "read": []any{true, 1.0}, "listed": []any{[]any{true}, 1.0},
-		"streamed": []any{"TASK_STATE_SUBMITTED", true}, "waiting": []any{[]any{true, 1.0}}, "approved": true, "config": []any{true, 2.0, 412.0},
+		"streamed": []any{"TASK_STATE_SUBMITTED", true}, "called": []any{"completed", []any{true}},
+		"a2a": []any{"TASK_STATE_COMPLETED", "TASK_STATE_COMPLETED", "completed"}, "tool": []any{false, "You said: hello"}, "mixed": -32602.0, "unknown": -32601.0,
+		"waiting": []any{[]any{true, 1.0}}, "approved": true, "config": []any{true, 2.0, 412.0},
+		"refused": []any{400.0, []any{"agents.assistant.llm"}}, "uploaded": []any{202.0, "created", "The warranty is two years."},
 		"usage": []any{1.0, []any{"assistant"}}, "tag": true, "updated": "The shop", "late": []any{412.0, "FAILED_PRECONDITION"},
 		"misspelled": []any{400.0, "query"}, "removed": []any{204.0, 404.0, "NOT_FOUND"},
 	}

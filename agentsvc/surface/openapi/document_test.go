@@ -6,6 +6,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -20,19 +21,53 @@ type document struct {
 	operations []*operation // of two that match the same path, the one with more fixed text comes first
 	responses  map[string]response
 	schemas    map[string]*jsonschema.Schema
-	checked    map[string]int // bodies that were validated, by schema
+	calls      map[string][]documentedCall
+	checked    map[string]int // bodies that were validated, by schema; results also by method of JSON-RPC
 }
 
 // operation is an Operation Object and what it is found by.
 type operation struct {
 	method, pattern string
 	path            *regexp.Regexp
-	Parameters      []struct{ Name, In string }
-	RequestBody     struct {
+	Parameters      []struct {
+		Name, In string
+		Required bool
+		Schema   parameterSchema
+	}
+	RequestBody struct {
 		Required bool
 		Content  content
 	}
 	Responses map[string]response
+	Security  []map[string][]string
+}
+
+// parameterSchema is the schema of a parameter.
+type parameterSchema struct {
+	Enum             []string
+	Format           string
+	Minimum, Maximum int
+}
+
+// documentedCall is a method of a JSON-RPC endpoint as descriptions.json has it.
+type documentedCall struct {
+	Methods        []string
+	Params, Result string
+	Optional       bool
+}
+
+// readCalls returns the methods of JSON-RPC endpoints, by the schema of their requests.
+func readCalls(t *testing.T) map[string][]documentedCall {
+	t.Helper()
+	raw, err := os.ReadFile("descriptions.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d struct{ Calls map[string][]documentedCall }
+	if err := json.Unmarshal(raw, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d.Calls
 }
 
 // response is a Response Object, or a reference to one.
@@ -45,8 +80,7 @@ type response struct {
 // content has a schema for each media type.
 type content map[string]struct {
 	Schema struct {
-		Ref         string `json:"$ref"`
-		Description string
+		Ref string `json:"$ref"`
 	}
 }
 
@@ -64,7 +98,7 @@ func newDocument(t *testing.T, doc map[string]any) *document {
 	if err := json.Unmarshal(raw, &decoded); err != nil {
 		t.Fatal(err)
 	}
-	d := &document{responses: decoded.Components.Responses, schemas: compileSchemas(t, doc), checked: map[string]int{}}
+	d := &document{responses: decoded.Components.Responses, schemas: compileSchemas(t, doc), calls: readCalls(t), checked: map[string]int{}}
 	fixed := func(pattern string) int { return len(pathVariable.ReplaceAllString(pattern, "")) }
 	for _, pattern := range slices.SortedFunc(maps.Keys(decoded.Paths), func(x, y string) int { return fixed(y) - fixed(x) }) {
 		for method, op := range decoded.Paths[pattern] {
@@ -82,6 +116,8 @@ var (
 	appPrefix      = regexp.MustCompile(`^/apps/[^/]+(/.+)`) // below it there is nothing of the operator's
 	pathVariable   = regexp.MustCompile(`\{\w+\}`)
 	quotedVariable = regexp.MustCompile(`\\\{\w+\\\}`)
+	rpcFailure     = regexp.MustCompile(`"error":\s*\{\s*"code":|"isError": true`)
+	otherSpelling  = regexp.MustCompile(`"kind": "text"|"params": \{"task_id"|"TASK_STATE_`) // of the extension API, see docs/api/extension.md
 	inexactNumber  = regexp.MustCompile(`: (SECONDS|UNIX)\b`)
 )
 
@@ -104,13 +140,13 @@ func (d *document) findOperation(requestText string) *operation {
 }
 
 // checkDialogue compares a request and its answer, as dialogues record them, with the document. Where the answer is no
-// error, the body of the request is validated as well, except those of JSON-RPC: their errors have status 200.
+// error, the body of the request is validated as well, and the result of JSON-RPC as that of its method.
 func (d *document) checkDialogue(requestText, answer string) error {
 	op := d.findOperation(requestText)
 	if op == nil || requestLine.FindStringSubmatch(answer) != nil {
 		return nil
 	}
-	head, body, _ := strings.Cut(answer, "\n\n")
+	head, answerBody, _ := strings.Cut(answer, "\n\n")
 	line, fields, _ := strings.Cut(head, "\n")
 	status, err := strconv.Atoi(line[:min(len(line), 3)])
 	if err != nil {
@@ -121,15 +157,47 @@ func (d *document) checkDialogue(requestText, answer string) error {
 		name, value, _ := strings.Cut(strings.TrimSpace(field), ": ")
 		header.Add(name, value)
 	}
-	if err := d.checkAnswer(op, status, header, body); err != nil {
+	if err := d.checkAnswer(op, status, header, answerBody); err != nil {
 		return err
 	}
-	head, body, _ = strings.Cut(requestText, "\n\n")
+	head, body, _ := strings.Cut(requestText, "\n\n")
 	name := op.RequestBody.Content.schemaName("application/json")
-	if status >= http.StatusMultipleChoices || name == "RPCCall" || strings.TrimSpace(body) == "" || strings.Contains(head, "Content-Type: ") && !strings.Contains(head, "json") {
+	if status >= http.StatusMultipleChoices || d.calls[name] != nil && (answerBody == "" || rpcFailure.MatchString(answerBody)) || strings.TrimSpace(body) == "" || strings.Contains(head, "Content-Type: ") && !strings.Contains(head, "json") {
 		return nil
 	}
-	return d.validate(name, body)
+	if name != "AgentCall" || !otherSpelling.MatchString(body) {
+		if err := d.validate(name, body); err != nil {
+			return err
+		}
+	}
+	return d.checkResults(name, body, answerBody)
+}
+
+// checkResults validates the results of a response of JSON-RPC, or of those in a stream, as those of the method that the
+// request names.
+func (d *document) checkResults(endpoint, requestBody, answer string) error {
+	var request struct{ Method string }
+	_ = json.Unmarshal([]byte(requestBody), &request)
+	i := slices.IndexFunc(d.calls[endpoint], func(c documentedCall) bool { return slices.Contains(c.Methods, request.Method) })
+	if i < 0 {
+		return nil
+	}
+	responses := []string{answer}
+	if strings.Contains(answer, "data: ") {
+		responses = strings.Split(answer, "data: ")
+	}
+	for _, data := range responses {
+		data, _, _ = strings.Cut(data, "\n\n")
+		var response struct{ Result json.RawMessage }
+		if json.Unmarshal([]byte(inexactNumber.ReplaceAllString(data, ": 1")), &response) != nil || response.Result == nil {
+			continue
+		}
+		if err := d.validate(d.calls[endpoint][i].Result, string(response.Result)); err != nil {
+			return fmt.Errorf("the result of %s: %w", request.Method, err)
+		}
+		d.checked[request.Method]++
+	}
+	return nil
 }
 
 // undocumentedHeaders are those of HTTP and WebSocket themselves, of proxies, of cross-origin requests, and of pages.
@@ -161,7 +229,7 @@ func (d *document) checkAnswer(op *operation, status int, header http.Header, bo
 		return fmt.Errorf("%s %s answers %d as %q, and documents %q", op.method, op.pattern, status, mediaType, slices.Sorted(maps.Keys(r.Content)))
 	}
 	if mediaType == "text/event-stream" {
-		return d.checkEvents(r.Content[mediaType].Schema.Description, body)
+		return d.checkEvents(r.Content.schemaName(mediaType), body)
 	}
 	if !strings.HasSuffix(mediaType, "json") || mediaType == "application/x-ndjson" {
 		return nil
@@ -169,12 +237,11 @@ func (d *document) checkAnswer(op *operation, status int, header http.Header, bo
 	return d.validate(r.Content.schemaName(mediaType), body)
 }
 
-// checkEvents validates the data of server-sent events by the schema that the description of the stream names. The last
-// line of OpenAI's streams is no JSON.
-func (d *document) checkEvents(description, body string) error {
-	name := description[strings.LastIndex(description, " ")+1:]
+// checkEvents validates the data of server-sent events by the schema of the stream. The last line of OpenAI's streams is
+// no JSON.
+func (d *document) checkEvents(name, body string) error {
 	if d.schemas[name] == nil {
-		return fmt.Errorf("a stream is described as %q, which names no schema", description)
+		return fmt.Errorf("a stream has the schema %q, which does not exist", name)
 	}
 	for line := range strings.Lines(body) {
 		data, ok := strings.CutPrefix(strings.TrimSpace(line), "data: ")

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	_ "embed"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -44,46 +45,68 @@ var descriptionsJSON []byte
 type descriptions struct {
 	Operations map[string]description `json:"operations"` // by "METHOD pattern"
 	Parameters map[string]string      `json:"parameters"` // descriptions of parameters and headers, by name
-	// ParameterTypes are the types of parameters that are not strings, by name.
-	ParameterTypes map[string]string `json:"parameter_types"`
+	// ParameterSchemas are the schemas of parameters and headers that are not just any text, by name.
+	ParameterSchemas map[string]json.RawMessage `json:"parameter_schemas"`
+	// Tags are the descriptions of tags, by name.
+	Tags map[string]string `json:"tags"`
+	// Calls are the methods of JSON-RPC endpoints, by the name of the schema of their requests, see addCallSchemas.
+	Calls map[string][]rpcCall `json:"calls"`
 	// Schemas are copied unchanged into components/schemas of the document.
 	Schemas map[string]json.RawMessage `json:"schemas"`
 }
 
-// description is one operation: what the table of routes does not contain. Answer, Body, Error and Refused are names in
-// Schemas, "" = none.
+// description is one operation: what the table of routes does not contain. Body is a name in Schemas or in Calls, "" = none.
 type description struct {
+	// ID is the operationId. Generated clients name their functions by it.
+	ID      string `json:"id"`
 	Tag     string `json:"tag"`
 	Summary string `json:"summary"`
-	// Answer is the schema of the response under Status (0 = 200) and the statuses of Also.
+	Body    string `json:"body"`
+	// BodyKinds are the other media types that the body may have, or all if Body is "".
+	BodyKinds    []string `json:"body_kinds"`
+	BodyOptional bool     `json:"body_optional"`
+	// Scopes are those of which the caller needs one, where not the route but its handler demands them. Those of JSON-RPC endpoints
+	// are in Calls.
+	Scopes []string `json:"scopes"`
+	// Headers are those that the operation reads, besides what follows from the route.
+	Headers []string `json:"headers"`
+	// Required are the parameters of the query and the headers without which the server refuses the request.
+	Required []string `json:"required"`
+	// Parameters are the descriptions of parameters that mean something else here than in other operations, ParameterSchemas
+	// the schemas of those with other values.
+	Parameters       map[string]string          `json:"parameters"`
+	ParameterSchemas map[string]json.RawMessage `json:"schemas"`
+	answerDescription
+	errorDescription
+}
+
+// answerDescription is the part of a description about responses that are no errors. Answer, Event and the values of Also are
+// names in Schemas, or Answer and Event that of the responses to Calls.
+type answerDescription struct {
+	// Answer is the schema of the response under Status (0 = 200), "" = none.
 	Answer string `json:"answer"`
 	// Media is the media type of Answer where it is not that of the protocol.
 	Media  string `json:"media"`
 	Status int    `json:"status"`
-	Also   []int  `json:"also"`
+	// Also are the schemas of the responses under other statuses.
+	Also map[int]string `json:"also"`
 	// Empty is the status of the response to a JSON-RPC notification, 0 = the operation has none.
 	Empty int `json:"empty"`
-	// Kinds are the other media types that the response may have: of texts, or of a stream.
+	// Kinds are the other media types that the response may have: of texts, of files, or of a stream.
 	Kinds []string `json:"kinds"`
 	// Event is the schema of the data of each server-sent event, required for a stream.
 	Event string `json:"event"`
-	Body  string `json:"body"`
-	// BodyKinds are the other media types that the body may have, or all if Body is "".
-	BodyKinds    []string `json:"body_kinds"`
-	BodyOptional bool     `json:"body_optional"`
-	// Headers are those that the operation reads, AnswerHeaders those that it sets, besides what follows from the route.
-	Headers       []string `json:"headers"`
+	// AnswerHeaders are those that the operation sets, besides what follows from the route.
 	AnswerHeaders []string `json:"answer_headers"`
-	errorDescription
 }
 
-// errorDescription is the part of a description about errors.
+// errorDescription is the part of a description about errors. Error and Refused are names in Schemas.
 type errorDescription struct {
-	// Error is the schema of errors, "" = Error.
+	// Error is the schema of errors, "" = [defaultError].
 	Error string `json:"error"`
 	// Errors are the statuses of errors besides those that follow from the route.
 	Errors []int `json:"errors"`
-	// Refused is the schema of 400 and 404 where it is not Error.
+	// Refused is the schema of 400 and 404 where it is another one.
 	Refused string `json:"refused"`
 }
 
@@ -92,6 +115,16 @@ func readDescriptions() (d descriptions, err error) {
 	r.DisallowUnknownFields()
 	err = r.Decode(&d)
 	return d, err
+}
+
+// servers are the addresses below which the operations answer. They are at the top of the document alone, and a variable
+// has no description: of the first, generators make a type for each operation, the second the validator of orval refuses.
+var servers = []any{
+	jsonObject{"url": "/", "description": "Every operation"},
+	jsonObject{
+		"url": "/apps/{app}", "description": "The operations of apps, which have the security bearer; the name is that of the credential's app",
+		"variables": jsonObject{"app": jsonObject{"default": "default"}},
+	},
 }
 
 // jsonObject is a part of the document. The document is built of maps because most of its objects have optional
@@ -106,12 +139,16 @@ func BuildDocument(version string, routes []surface.Route) ([]byte, error) {
 		return nil, err
 	}
 	b := builder{descriptions: d, responses: jsonObject{}, headers: jsonObject{}}
-	paths := jsonObject{}
+	paths, schemas := jsonObject{}, jsonObject{}
+	for name, schema := range d.Schemas {
+		schemas[name] = schema
+	}
+	d.addCallSchemas(schemas)
 	for _, r := range routes {
 		key := r.Method + " " + r.Pattern
 		described, ok := d.Operations[key]
 		if !ok {
-			described = description{Tag: "other", Summary: key}
+			described = description{ID: defaultID(r), Tag: "other", Summary: key}
 		}
 		at, _ := paths[r.Pattern].(jsonObject)
 		if at == nil {
@@ -124,16 +161,27 @@ func BuildDocument(version string, routes []surface.Route) ([]byte, error) {
 		"openapi": "3.1.0",
 		"info": jsonObject{
 			"title": "Stoa", "version": version,
-			"description": "Agents for many tenants. The operations of apps answer below /apps/{app} as well. What answers GET answers HEAD as well.",
+			"description": "Agents for many tenants. The operations of apps answer below /apps/{app} as well. What answers GET answers HEAD as well. The security of an operation names the scopes of which the caller needs one; " +
+				"a message with a decision about a tool call needs tasks:approve instead.",
 		},
-		"servers": []any{jsonObject{"url": "/"}},
+		"servers": servers,
+		"tags":    newTags(d.Tags),
 		"paths":   paths,
 		"components": jsonObject{
-			"schemas": d.Schemas, "responses": b.responses, "headers": b.headers,
+			"schemas": schemas, "responses": b.responses, "headers": b.headers,
 			"securitySchemes": jsonObject{
 				"bearer": jsonObject{"type": "http", "scheme": "bearer", "description": "A token or an API key of the app."},
 				"admin":  jsonObject{"type": "http", "scheme": "bearer", "description": "The admin secret or a token of the platform's operator."},
 			},
 		},
 	})
+}
+
+// newTags returns the Tag Objects of tags, by name.
+func newTags(descriptions map[string]string) []any {
+	tags := []any{}
+	for _, name := range slices.Sorted(maps.Keys(descriptions)) {
+		tags = append(tags, jsonObject{"name": name, "description": descriptions[name]})
+	}
+	return tags
 }

@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"cmp"
 	"net/http"
 	"regexp"
 	"slices"
@@ -60,34 +61,25 @@ type builder struct {
 	responses, headers jsonObject
 }
 
-// tenantServers are the addresses of the operations of apps, of which the second also names the app.
-var tenantServers = []any{
-	jsonObject{"url": "/"},
-	jsonObject{"url": "/apps/{app}", "variables": jsonObject{"app": jsonObject{"default": "default", "description": "The name of the app; it must be the credential's"}}},
-}
-
 // pathParameter matches a parameter of a route's pattern.
 var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
 
 // newOperation returns the Operation Object of an operation. Aliases are in its description and not paths of their own:
 // generated clients would have each operation several times.
 func (b builder) newOperation(o operation) jsonObject {
-	op := jsonObject{"operationId": operationID(o.Route), "summary": o.Summary, "tags": []string{o.Tag}, "responses": b.newResponses(o), "security": newSecurity(o.Route)}
-	if o.Kind == surface.Tenant {
-		op["servers"] = tenantServers
-	}
-	if len(o.Aliases) > 0 {
-		op["description"] = "Also answers at " + strings.Join(o.Aliases, " and ") + "."
+	op := jsonObject{"operationId": o.ID, "summary": o.Summary, "tags": []string{o.Tag}, "responses": b.newResponses(o), "security": newSecurity(o.Route, b.requiredScopes(o))}
+	if text := newDescription(o.Route, b.requiredScopes(o)); text != "" {
+		op["description"] = text
 	}
 	var params []any
 	for _, m := range pathParameter.FindAllStringSubmatch(o.Pattern, -1) {
-		params = append(params, b.newParameter("path", m[1]))
+		params = append(params, b.newParameter(o, "path", m[1]))
 	}
 	for _, name := range o.Query {
-		params = append(params, b.newParameter("query", name))
+		params = append(params, b.newParameter(o, "query", name))
 	}
 	for _, name := range o.requestHeaders() {
-		params = append(params, b.newParameter("header", name))
+		params = append(params, b.newParameter(o, "header", name))
 	}
 	op["parameters"] = params
 	if o.Body != "" || len(o.BodyKinds) > 0 {
@@ -96,35 +88,70 @@ func (b builder) newOperation(o operation) jsonObject {
 			content["application/json"] = jsonObject{"schema": schemaRef(o.Body)}
 		}
 		for _, kind := range o.BodyKinds {
-			content[kind] = jsonObject{"schema": jsonObject{"type": "string"}}
+			content[kind] = jsonObject{"schema": mediaTypeSchema(kind)}
 		}
 		op["requestBody"] = jsonObject{"content": content, "required": !o.BodyOptional}
 	}
 	return op
 }
 
+// newDescription returns what the summary of an operation does not say, "" = nothing.
+func newDescription(r surface.Route, scopes []string) string {
+	var sentences []string
+	if len(scopes) > 0 {
+		sentences = append(sentences, describeScopes(scopes))
+	}
+	if len(r.Aliases) > 0 {
+		sentences = append(sentences, "Also answers at "+strings.Join(r.Aliases, " and ")+".")
+	}
+	return strings.Join(sentences, " ")
+}
+
+// describeScopes returns the sentence about the scopes of which a caller needs one.
+func describeScopes(scopes []string) string {
+	return "Needs the scope " + strings.Join(scopes, " or ") + "."
+}
+
+// requiredScopes returns the scopes of which a caller of the operation needs one: that of the route, those of the description,
+// or those of all methods of a JSON-RPC endpoint. Without any, every caller of the app is let in.
+func (b builder) requiredScopes(o operation) []string {
+	if o.Scope != "" {
+		return []string{string(o.Scope)}
+	}
+	all := slices.Clone(o.Scopes)
+	for _, c := range b.Calls[o.Body] {
+		all = append(all, c.Scopes...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // newParameter returns a Parameter Object; in is path, query or header. Path parameters must be marked as required (OpenAPI
 // 3.1, Parameter Object).
-func (b builder) newParameter(in, name string) jsonObject {
-	p := jsonObject{"name": name, "in": in, "schema": b.parameterSchema(name), "description": b.Parameters[name]}
-	if in == "path" {
+func (b builder) newParameter(o operation, in, name string) jsonObject {
+	p := jsonObject{"name": name, "in": in, "schema": b.parameterSchema(name), "description": cmp.Or(o.Parameters[name], b.Parameters[name])}
+	if own := o.ParameterSchemas[name]; own != nil {
+		p["schema"] = own
+	}
+	if in == "path" || slices.Contains(o.Required, name) {
 		p["required"] = true
 	}
 	return p
 }
 
 // parameterSchema returns the schema of a parameter or a header.
-func (b builder) parameterSchema(name string) jsonObject {
-	if kind := b.ParameterTypes[name]; kind != "" {
-		return jsonObject{"type": kind}
+func (b builder) parameterSchema(name string) any {
+	if schema := b.ParameterSchemas[name]; schema != nil {
+		return schema
 	}
 	return jsonObject{"type": "string"}
 }
 
 // newSecurity returns the security requirements of a route: a list of alternatives, where {} means that no
-// credential is needed and an empty list that none is accepted. Signed routes verify a signature, which OpenAPI
+// credential is needed and an empty list that none is accepted. Each of scopes is an alternative; for a scheme that is
+// not of OAuth they are the roles of OpenAPI 3.1 (Security Requirement Object). Signed routes verify a signature, which OpenAPI
 // cannot describe.
-func newSecurity(r surface.Route) []any {
+func newSecurity(r surface.Route, scopes []string) []any {
 	switch {
 	case r.Kind == surface.Admin:
 		return []any{jsonObject{"admin": []string{}}}
@@ -133,7 +160,14 @@ func newSecurity(r surface.Route) []any {
 	case r.Discovery:
 		return []any{jsonObject{}, jsonObject{"bearer": []string{}}}
 	}
-	return []any{jsonObject{"bearer": []string{}}}
+	if len(scopes) == 0 {
+		return []any{jsonObject{"bearer": []string{}}}
+	}
+	var alternatives []any
+	for _, scope := range scopes {
+		alternatives = append(alternatives, jsonObject{"bearer": []string{scope}})
+	}
+	return alternatives
 }
 
 // schemaRef returns a reference to a schema of descriptions.json.
@@ -141,10 +175,22 @@ func schemaRef(schema string) jsonObject { return jsonObject{"$ref": "#/componen
 
 var nonAlphanumeric = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
-// operationID returns a unique ID of a route in snake_case, such as get_agents_agent; generated clients name their
-// functions by it.
-func operationID(r surface.Route) string {
+// defaultID returns a unique ID for a route that has no description, such as get_agents_agent.
+func defaultID(r surface.Route) string {
 	return strings.Trim(nonAlphanumeric.ReplaceAllString(strings.ToLower(r.Method)+"_"+r.Pattern, "_"), "_")
+}
+
+// mediaTypeSchema returns the schema of a body that is no JSON: a form with a file, the bytes of a file, or a text. Clients
+// send and get bytes as they are.
+func mediaTypeSchema(mediaType string) jsonObject {
+	file := jsonObject{"type": "string", "format": "binary"}
+	switch mediaType {
+	case "multipart/form-data":
+		return jsonObject{"type": "object", "properties": jsonObject{"file": file}, "required": []string{"file"}}
+	case "application/octet-stream", "application/x-ndjson":
+		return file
+	}
+	return jsonObject{"type": "string"}
 }
 
 // hasBody reports whether the operation may read a body.

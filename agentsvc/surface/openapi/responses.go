@@ -9,6 +9,9 @@ import (
 	"stoa/agentsvc/surface"
 )
 
+// defaultError is the schema of errors without another one, and of those of the server.
+const defaultError = "ApiError"
+
 // limitHeaders are set by operations that limits count, see docs/limits.md.
 var limitHeaders = []string{"RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}
 
@@ -18,23 +21,23 @@ func (b builder) newResponses(o operation) jsonObject {
 	status := cmp.Or(o.Status, http.StatusOK)
 	out := jsonObject{}
 	for _, s := range o.errorStatuses() {
-		schema := cmp.Or(o.Error, "Error")
+		schema := cmp.Or(o.Error, defaultError)
 		if o.Refused != "" && (s == http.StatusBadRequest || s == http.StatusNotFound) {
 			schema = o.Refused
 		}
 		out[strconv.Itoa(s)] = b.errorRef(s, schema, o.errorMediaType())
 	}
-	out["default"] = b.errorRef(0, cmp.Or(o.Error, "Error"), o.errorMediaType())
+	out["default"] = b.errorRef(0, cmp.Or(o.Error, defaultError), o.errorMediaType())
 	answer := jsonObject{"description": http.StatusText(status), "headers": b.headerRefs(o.answerHeaders())}
 	if content := o.answerContent(); len(content) > 0 {
 		answer["content"] = content
 	}
 	out[strconv.Itoa(status)] = answer
-	for _, other := range o.Also {
-		schema := schemaRef(o.Answer)
+	for other, name := range o.Also {
+		schema := schemaRef(name)
 		// These statuses are also used for errors of the server.
 		if other >= http.StatusInternalServerError {
-			schema = jsonObject{"anyOf": []any{schema, schemaRef("Error")}}
+			schema = jsonObject{"anyOf": []any{schema, schemaRef(defaultError)}}
 		}
 		out[strconv.Itoa(other)] = jsonObject{
 			"description": http.StatusText(other), "headers": b.headerRefs(o.answerHeaders()), "content": jsonObject{o.mediaType(): jsonObject{"schema": schema}},
@@ -56,10 +59,10 @@ func (o operation) answerContent() jsonObject {
 		content[o.mediaType()] = jsonObject{"schema": schemaRef(o.Answer)}
 	}
 	for _, kind := range o.Kinds {
-		schema := jsonObject{"type": "string"}
+		schema := mediaTypeSchema(kind)
 		if kind == "text/event-stream" {
-			// OpenAPI 3.1 cannot express the parts of a stream.
-			schema["description"] = "Server-sent events: the data of each is JSON of the schema " + o.Event
+			// OpenAPI 3.1 cannot express the parts of a stream, and generators make the type of its events of this.
+			schema = schemaRef(o.Event)
 		}
 		content[kind] = jsonObject{"schema": schema}
 	}
@@ -76,7 +79,7 @@ func (o operation) answerHeaders() []string {
 		all = append(all, "Idempotent-Replayed")
 	}
 	// A token is stored nowhere, so that no address shows it.
-	if o.Status == http.StatusCreated && o.Answer != "Token" {
+	if o.Status == http.StatusCreated && o.Answer != "TokenAnswer" {
 		all = append(all, "Location")
 	}
 	if o.LargeBody || o.Signed { // messages to agents

@@ -50,7 +50,7 @@ func newEveryRoute(t *testing.T) *everyRoute {
 	observe := func(o surface.Observation) { h.observed <- o }
 	h.Fixture = surfacetest.New(t, surfacetest.Options{Default: config, Surface: surface.Options{Observe: observe}}, func(f *surfacetest.Fixture) []surface.Route {
 		h.routes = openapi.WithDocument("v1.2.3", slices.Concat(ext.Routes(ext.Options{Metrics: http.NotFoundHandler()}), v1.Routes(v1.Options{}), a2a.Routes(a2a.Options{}),
-			openai.Routes(openai.Options{}), mcp.Routes(mcp.Options{}), tenantapi.Routes(f.Apps), documents.Routes(), webhook.Routes(webhook.Options{DB: f.DB}),
+			openai.Routes(openai.Options{}), mcp.Routes(mcp.Options{}), tenantapi.Routes(f.Apps, f.Billing.Usage), documents.Routes(), webhook.Routes(webhook.Options{DB: f.DB}),
 			admin.Routes(admin.Options{Apps: f.Apps, Issuer: f.Issuer, Keys: f.Keys, DB: f.DB, DeadLetters: f.DeadLetters}),
 			billingapi.Routes(billingapi.Options{Apps: f.Apps, Keys: f.Keys, Billing: f.Billing})))
 		return h.routes
@@ -319,10 +319,10 @@ func TestLocations(t *testing.T) {
 var lists = map[string]string{
 	"/v1/document-stores": "documentStores", "/v1/document-stores/{store}/documents": "documents",
 	"/agents": "agents", "/v1/agents": "agents", "/v1/agents/{agent}/tasks": "tasks", "/tasks": "tasks", "/memories": "memories", "/credentials": "credentials",
-	"/config/revisions": "revisions", "/secrets": "secrets", "/triggers": "triggers", "/openai/v1/models": "data", "/a2a/{agent}/tasks": "tasks", "/a2a/{agent}/v0.3/v1/tasks": "tasks",
-	"/tasks/{task}/checkpoints": "checkpoints", "/tasks/{task}/notifications": "notifications",
+	"/config/revisions": "revisions", "/secrets": "secrets", "/triggers": "triggers", "/triggers/{agent}/starts": "starts", "/openai/v1/models": "data", "/a2a/{agent}/tasks": "tasks", "/a2a/{agent}/v0.3/v1/tasks": "tasks",
+	"/tasks/{task}/checkpoints": "checkpoints", "/tasks/{task}/log": "entries", "/tasks/{task}/notifications": "notifications",
 	"/admin/apps": "apps", "/admin/apps/{app}/revisions": "revisions", "/admin/apps/{app}/secrets": "secrets", "/admin/apps/{app}/keys": "keys", "/admin/apps/{app}/roles": "roles",
-	"/admin/apps/{app}/tools": "tools", "/admin/queue": "apps", "/admin/queue/dead": "runs", "/admin/audit": "entries", "/admin/prices": "prices", "/admin/plans": "plans",
+	"/admin/apps/{app}/tools": "tools", "/admin/queue": "apps", "/admin/traffic": "apps", "/admin/processes": "processes", "/admin/queue/dead": "runs", "/admin/audit": "entries", "/admin/prices": "prices", "/admin/plans": "plans",
 	"/admin/budgets": "budgets", "/admin/apps/{app}/budgets": "budgets", "/admin/usage": "rows", "/admin/apps/{app}/usage": "rows", "/billing/usage": "rows", "/billing/budgets": "budgets",
 	"/admin/apps/{app}/credits": "credits", "/admin/apps/{app}/ledger": "entries", "/admin/invoices": "invoices", "/admin/apps/{app}/invoices": "invoices", "/admin/exports": "exports",
 	"/billing/invoices": "invoices",
@@ -365,8 +365,8 @@ func TestEmptyLists(t *testing.T) {
 // singleResources are the routes that answer with one resource which contains lists.
 var singleResources = map[string]bool{
 	"/agents/{agent}": true, "/agents/{agent}/.well-known/agent-card.json": true, "/.well-known/agent-card.json": true, "/.well-known/jwks.json": true, "/.well-known/card-keys.json": true,
-	"/a2a/{agent}/.well-known/agent-card.json": true, "/a2a/{agent}/extendedAgentCard": true, "/a2a/{agent}/v0.3/v1/card": true, "/admin/apps/{app}": true, "/api/openapi.json": true,
-	"/api/schema": true, "/v1/agents/{agent}/.well-known/agent-card.json": true,
+	"/a2a/{agent}/.well-known/agent-card.json": true, "/a2a/{agent}/extendedAgentCard": true, "/a2a/{agent}/v0.3/v1/card": true, "/admin/apps/{app}": true, "/api/openapi.json": true, "/caller": true,
+	"/api/schema": true, "/admin/schema": true, "/v1/agents/{agent}/.well-known/agent-card.json": true,
 }
 
 // TestUnknownQuery checks that every route refuses a name in the query that it does not know, by that name and with those
@@ -399,6 +399,7 @@ func TestUnknownQuery(t *testing.T) {
 func TestPages(t *testing.T) {
 	t.Parallel()
 	h := newEveryRoute(t)
+	task := h.sendMessage(t)
 	for _, r := range h.routes {
 		if !slices.ContainsFunc(r.Query, func(name string) bool { return regexp.MustCompile("page|cursor|limit|offset|before").MatchString(name) }) || r.EncodeError != nil {
 			continue
@@ -410,7 +411,7 @@ func TestPages(t *testing.T) {
 		if strings.HasPrefix(r.Pattern, "/v1/") {
 			next = `"nextPageToken":""`
 		}
-		path := fillPath(r.Pattern)
+		path := fillPath(r.Pattern, "{task}", task)
 		if _, body := h.send(t, r.Method, path+"?page_size=1", h.credential(r), nil); !strings.Contains(body, `"next_page_token":"`) && !strings.Contains(body, next) {
 			t.Errorf("%s has no token of the next page: %s", path, body)
 		}

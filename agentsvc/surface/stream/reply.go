@@ -57,7 +57,7 @@ func isTaskEvent(ev agentsvc.Event) bool {
 	switch {
 	case ev.Status != nil:
 		return ev.Status.State != agentsvc.Submitted && ev.Status.State != agentsvc.Working
-	case ev.Usage != nil, ev.Finding != nil, ev.Sources != nil, ev.Checkpoint != nil:
+	case ev.Usage != nil, ev.Finding != nil, ev.Sources != nil, ev.Checkpoint != nil, ev.Attempt != nil:
 		return false
 	}
 	return true

@@ -22,6 +22,7 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/config/redact"
+	"stoa/agentsvc/document/corpus"
 	"stoa/agentsvc/egress"
 	"stoa/agentsvc/notify"
 	"stoa/agentsvc/queue"
@@ -125,6 +126,9 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 				warnings = append(warnings, tenancy.Warning{Path: w.Path, Line: w.Line, Column: w.Column, Message: w.Message})
 			}
 			return warnings, nil
+		},
+		CountDocuments: func(ctx context.Context, app db.ID) (map[string]int, error) {
+			return corpus.New(h.DB, app, corpus.Limits{}).Documents.CountByStore(ctx)
 		},
 		DecodeConfig: document.Decode, MaskConfig: redact.MaskText, RestoreMasked: redact.RestoreText, FlattenConfig: config.LeafValues, Log: log,
 	})

@@ -3,6 +3,8 @@ package tenantapi
 import (
 	"bytes"
 	"net/http"
+	"strings"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
@@ -35,10 +37,19 @@ func handleListTasks(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
+	since, err := decode.ParseTime("since", q.Get("since"), time.Time{})
+	if err != nil {
+		return err
+	}
+	until, err := decode.ParseTime("until", q.Get("until"), time.Time{})
+	if err != nil {
+		return err
+	}
 	// Approvals are included: this list is how operators find the calls that wait for them.
 	page, err := v.Tasks.Reader.List(r.Context(), visibility, task.Query{
-		Context: agentsvc.ContextID(q.Get("context_id")), State: state, Size: size, Token: q.Get("page_token"),
-		Parts: store.TaskParts{Approvals: true},
+		Context: agentsvc.ContextID(q.Get("context_id")), State: state, Since: since, Until: until, Text: strings.TrimSpace(q.Get("text")),
+		Size: size, Token: q.Get("page_token"),
+		Parts: store.TaskParts{Approvals: true, Opening: true},
 	})
 	if err != nil {
 		return err

@@ -12,15 +12,19 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/authz"
+	"stoa/billing/usage"
 	"stoa/tenancy"
 )
 
-// Routes returns the endpoints; apps has the configurations and secrets.
-func Routes(apps *tenancy.Service) []surface.Route {
+// Routes returns the endpoints; apps has the configurations and secrets, charged what apps are charged for the calls of
+// their models.
+func Routes(apps *tenancy.Service, charged *usage.Service) []surface.Route {
 	configs := newConfigHandler(apps)
 	routes := []surface.Route{
-		{Method: http.MethodGet, Pattern: "/tasks", Query: []string{"agent", "context_id", "status", "page_size", "page_token"}, Serve: handleListTasks},
+		{Method: http.MethodGet, Pattern: "/caller", Serve: handleGetCaller},
+		{Method: http.MethodGet, Pattern: "/tasks", Query: []string{"agent", "context_id", "status", "since", "until", "text", "page_size", "page_token"}, Serve: handleListTasks},
 		{Method: http.MethodGet, Pattern: "/tasks/{task}", Query: []string{"history_length"}, Serve: handleGetTask},
+		{Method: http.MethodGet, Pattern: "/tasks/{task}/log", Query: []string{"after", "page_size", "page_token"}, Serve: logHandler{charged}.handleReadLog},
 		{Method: http.MethodGet, Pattern: "/memories", Query: []string{"user", "issuer", "page_size", "page_token"}, Serve: handleListMemories},
 		{Method: http.MethodDelete, Pattern: "/memories", Query: []string{"user", "issuer"}, Serve: handleEraseMemories, Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/credentials", Serve: handleListCredentials},

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"stoa/agentsvc/surface/encode"
+	"stoa/authz"
 )
 
 // decisionBody is the body of approve and reject. CallID may be "" if exactly one call waits. Arguments replace
@@ -59,6 +60,15 @@ type notificationBody struct {
 	Attempts  int64  `json:"failed_attempts"`
 	Error     string `json:"error,omitempty"`
 	CreatedAt string `json:"created_at"`
+}
+
+// callerBody is who calls and what the credential allows in the app. Agents that alone may be called have a scope each.
+type callerBody struct {
+	App       string        `json:"app"`
+	User      string        `json:"user"`
+	Issuer    string        `json:"issuer,omitempty"`
+	Anonymous bool          `json:"anonymous"`
+	Scopes    []authz.Scope `json:"scopes"`
 }
 
 // credentialBody is a credential that a user has given to a tool, without its value.

@@ -98,8 +98,8 @@ func TestSocketCredential(t *testing.T) {
 // TestSocketOrigin checks which origins of pages may open connections.
 func TestSocketOrigin(t *testing.T) {
 	t.Parallel()
-	h := newSlowFixture(t, v1.Options{}, surface.Options{CORS: config.CORS{AllowedOrigins: []string{"https://app.example.com"}}})
-	all := newSlowFixture(t, v1.Options{}, surface.Options{CORS: config.CORS{AllowedOrigins: []string{"*"}}})
+	h := newSlowFixture(t, v1.Options{}, surface.Options{Browsers: surface.Browsers{CORS: config.CORS{AllowedOrigins: []string{"https://app.example.com"}}}})
+	all := newSlowFixture(t, v1.Options{}, surface.Options{Browsers: surface.Browsers{CORS: config.CORS{AllowedOrigins: []string{"*"}}}})
 	unset := newSlowFixture(t, v1.Options{}, surface.Options{})
 	tests := []struct {
 		h      *surfacetest.Fixture

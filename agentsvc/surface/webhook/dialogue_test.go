@@ -16,7 +16,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func newRoutes(h *surfacetest.Fixture) []surface.Route {
-	return slices.Concat(tenantapi.Routes(h.Apps), admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.Issuer, Keys: h.Keys, DB: h.DB, DeadLetters: h.DeadLetters}), webhook.Routes(webhook.Options{DB: h.DB}))
+	return slices.Concat(tenantapi.Routes(h.Apps, h.Billing.Usage), admin.Routes(admin.Options{Apps: h.Apps, Issuer: h.Issuer, Keys: h.Keys, DB: h.DB, DeadLetters: h.DeadLetters}), webhook.Routes(webhook.Options{DB: h.DB}))
 }
 
 func TestDialogues(t *testing.T) {

@@ -14,25 +14,30 @@ package webhook
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
+	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/surface/response"
+	"stoa/agentsvc/trigger"
 	"stoa/authz"
 	"stoa/tenancy/db"
 )
 
 // Options configure the endpoints. DB is required.
 type Options struct {
-	DB *db.DB // holds the state of the schedules
+	DB *db.DB // holds the state of the schedules and the last starts
 	// OnDelivery is called with the app and the outcome of each delivery to a webhook that exists: started,
 	// repeated, unsigned, refused (by a limit or a budget), invalid or failed. It feeds a metric. nil = it is not
 	// called.
 	OnDelivery func(app, outcome string)
+	// Log is where a start that could not be recorded is logged; nil = [slog.Default].
+	Log *slog.Logger
 }
 
 // Routes returns the endpoints. A webhook has one path, which may be any that no route has, and several methods; whether
@@ -41,8 +46,15 @@ func Routes(o Options) []surface.Route {
 	if o.OnDelivery == nil {
 		o.OnDelivery = func(string, string) {}
 	}
-	h := handler{o.DB, o.OnDelivery}
-	routes := []surface.Route{{Method: http.MethodGet, Pattern: "/triggers", Kind: surface.Tenant, Scope: authz.TasksRead, Serve: h.handleListTriggers}}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	h := handler{o.DB, o.OnDelivery, &startRecorder{db: o.DB, log: o.Log, unsignedAt: map[hookKey]time.Time{}}}
+	routes := []surface.Route{
+		{Method: http.MethodGet, Pattern: "/triggers", Kind: surface.Tenant, Scope: authz.TasksRead, Serve: h.handleListTriggers},
+		{Method: http.MethodGet, Pattern: "/triggers/{agent}/starts", Kind: surface.Tenant, Scope: authz.TasksRead, Serve: h.handleListStarts},
+		{Method: http.MethodPost, Pattern: "/triggers/{agent}:run", Kind: surface.Tenant, Serve: h.handleRunSchedule, Idempotent: true},
+	}
 	// Signed routes skip the credential check: the handler verifies the signature. NoDeadline: a webhook may be
 	// configured to wait for its result.
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodGet} {
@@ -55,6 +67,7 @@ func Routes(o Options) []surface.Route {
 type handler struct {
 	db           *db.DB
 	countOutcome func(app, outcome string) // Options.OnDelivery, never nil
+	starts       *startRecorder
 }
 
 // handleDelivery accepts one delivery and answers with its outcome. A repeated delivery has the header
@@ -66,7 +79,9 @@ func (h handler) handleDelivery(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	t, repeated, err := submitDelivery(r, v, hook)
-	h.countOutcome(v.App.Name, deliveryOutcome(repeated, err))
+	outcome := deliveryOutcome(repeated, err)
+	h.countOutcome(v.App.Name, outcome)
+	h.starts.recordStart(r.Context(), v.App.ID, hook.Agent, newStart(trigger.DeliveryStart, outcome, t.ID, err))
 	if err != nil {
 		return err
 	}

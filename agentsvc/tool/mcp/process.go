@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"stoa/agentsvc/sandbox"
+	"stoa/agentsvc/temporary"
 )
 
 // closeTimeout and termTimeout bound how long a program may take to end after its input was closed, and after SIGTERM.
@@ -31,8 +32,8 @@ type process struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	stdout io.ReadCloser
-	// folder is the temporary folder of a sandboxed program, "" = none.
-	folder string
+	// folder is the temporary folder of a sandboxed program, nil = none.
+	folder *temporary.Folder
 	// outputLimit is the number of bytes that the program may print between two requests; remainingOutput is what is
 	// left.
 	outputLimit     int64
@@ -83,13 +84,10 @@ func (p *process) confineToSandbox(o Options) error {
 	if err := o.Sandbox.CheckUntrusted(); err != nil {
 		return &unavailableError{reason: "this host has no sandbox for its program", cause: err}
 	}
-	folder, err := os.MkdirTemp("", "stoa-mcp")
+	folder, err := temporary.MakeFolder("mcp")
 	if err == nil {
 		p.folder = folder
-		folder, err = filepath.EvalSymlinks(folder)
-	}
-	if err == nil {
-		err = o.Sandbox.ChownFolder(folder)
+		err = o.Sandbox.ChownFolder(folder.Path)
 	}
 	var file string
 	if err == nil {
@@ -97,7 +95,7 @@ func (p *process) confineToSandbox(o Options) error {
 	}
 	if err == nil {
 		p.cmd, err = o.Sandbox.NewCommand(context.Background(), sandbox.Program{
-			File: file, Args: p.cmd.Args, Env: p.cmd.Env, Folder: folder, Any: true, Network: o.AllowNetwork, Untrusted: true,
+			File: file, Args: p.cmd.Args, Env: p.cmd.Env, Folder: folder.Path, Any: true, Network: o.AllowNetwork, Untrusted: true,
 		})
 	}
 	if err != nil {
@@ -120,8 +118,8 @@ func (p *process) startCommand() (err error) {
 
 // removeFolder removes the temporary folder.
 func (p *process) removeFolder() {
-	if p.folder != "" {
-		_ = os.RemoveAll(p.folder)
+	if p.folder != nil {
+		_ = p.folder.Remove()
 	}
 }
 

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestStore(t *testing.T) {
 	t.Parallel()
 	vectorstoretest.RunSuite(t, func(t *testing.T) vectorstore.Store {
-		return milvus.New(remotetest.NewOptions(t, remotetest.StartMilvus(t)))
+		return milvus.New(remotetest.NewOptions(t, remotetest.StartMilvus(t, remotetest.NewIndex())))
 	})
 }
 

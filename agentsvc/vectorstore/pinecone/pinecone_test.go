@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestStore(t *testing.T) {
 	t.Parallel()
 	vectorstoretest.RunSuite(t, func(t *testing.T) vectorstore.Store {
-		return pinecone.New(remotetest.NewOptions(t, remotetest.StartPinecone(t)))
+		return pinecone.New(remotetest.NewOptions(t, remotetest.StartPinecone(t, remotetest.NewIndex())))
 	})
 }
 

@@ -34,7 +34,7 @@ func newStore(o remote.Options) (vectorstore.Store, error) { return store.New(o)
 func TestStore(t *testing.T) {
 	t.Parallel()
 	vectorstoretest.RunSuite(t, func(t *testing.T) vectorstore.Store {
-		s, err := newStore(remotetest.NewOptions(t, remotetest.StartQdrant(t)))
+		s, err := newStore(remotetest.NewOptions(t, remotetest.StartQdrant(t, remotetest.NewIndex())))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestConnection(t *testing.T) {
 // TestErrors checks the errors for a wrong key and for vectors of another length, which are not tried again.
 func TestErrors(t *testing.T) {
 	t.Parallel()
-	o := remotetest.NewOptions(t, remotetest.StartQdrant(t))
+	o := remotetest.NewOptions(t, remotetest.StartQdrant(t, remotetest.NewIndex()))
 	put := func(o remote.Options, vector ...float32) string {
 		s, err := newStore(o)
 		if err != nil {
@@ -79,7 +79,7 @@ func TestTLS(t *testing.T) {
 	t.Parallel()
 	l := remotetest.Listen(t)
 	certificate, o := remotetest.NewTLSOptions(t, l.Addr().String())
-	remotetest.ServeQdrant(t, l, grpc.Creds(credentials.NewServerTLSFromCert(&certificate)))
+	remotetest.ServeQdrant(t, l, remotetest.NewIndex(), grpc.Creds(credentials.NewServerTLSFromCert(&certificate)))
 	plain, distrustful := remotetest.NewOptions(t, l.Addr().String()), remotetest.NewOptions(t, l.Addr().String())
 	distrustful.EnableTLS = true
 	for name, c := range map[string]struct {
@@ -127,7 +127,7 @@ func TestRecovery(t *testing.T) {
 	if l, err = net.Listen("tcp", address); err != nil {
 		t.Fatal(err)
 	}
-	remotetest.ServeQdrant(t, l)
+	remotetest.ServeQdrant(t, l, remotetest.NewIndex())
 	deadline := time.Now().Add(30 * time.Second)
 	for err = put(); err != nil && time.Now().Before(deadline); err = put() {
 		if _, unavailable := errors.AsType[*vectorstore.UnavailableError](err); !unavailable {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestStore(t *testing.T) {
 	t.Parallel()
 	vectorstoretest.RunSuite(t, func(t *testing.T) vectorstore.Store {
-		return weaviate.New(remotetest.NewOptions(t, remotetest.StartWeaviate(t)))
+		return weaviate.New(remotetest.NewOptions(t, remotetest.StartWeaviate(t, remotetest.NewIndex())))
 	})
 }
 

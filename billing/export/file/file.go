@@ -6,10 +6,12 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
+	"stoa/agentsvc/temporary"
 	"stoa/billing/export"
 )
 
@@ -61,7 +63,7 @@ func writeCSV(to *bytes.Buffer, rows []export.Row) error {
 // writeFileAtomic writes a file by a temporary one that is synced and renamed. The folder is synced as well: otherwise
 // the name could be lost in a power failure after the batch was acknowledged.
 func writeFileAtomic(folder, name string, content []byte) (err error) {
-	f, err := os.CreateTemp(folder, ".export-*")
+	f, err := temporary.CreateFile(folder, ".export-")
 	if err != nil {
 		return err
 	}
@@ -77,13 +79,11 @@ func writeFileAtomic(folder, name string, content []byte) (err error) {
 	if err == nil {
 		err = f.Sync()
 	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
+	// It is renamed before it is closed, which ends the lock by which others know that it is in use.
 	if err == nil {
 		err = os.Rename(f.Name(), filepath.Join(folder, name))
 	}
-	if err != nil {
+	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	d, err := os.Open(folder)

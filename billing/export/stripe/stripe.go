@@ -34,7 +34,10 @@ const stripeConcurrency = 8
 
 // Sink sends each row as meter events of Stripe, one for each configured meter that is not 0 in the row.
 type Sink struct {
-	client *stripe.Client
+	// backend and key are what the library's client has of the API. The client itself refers to all services of Stripe, which
+	// would be 7 MB of the program.
+	backend stripe.Backend
+	key     string
 	// events has the Stripe event name by meter.
 	events map[string]string
 }
@@ -63,7 +66,7 @@ func New(client *http.Client, key, url string, events map[string]string) (*Sink,
 	if url != "" {
 		cfg.URL = stripe.String(url)
 	}
-	return &Sink{stripe.NewClient(key, stripe.WithBackends(stripe.NewBackendsWithConfig(cfg))), events}, nil
+	return &Sink{stripe.GetBackendWithConfig(stripe.APIBackend, cfg), key, events}, nil
 }
 
 // withoutLibrary returns client for a library that describes itself and this machine in headers: its requests have the
@@ -126,8 +129,9 @@ func (s *Sink) sendRow(ctx context.Context, r export.Row) (delivered bool, err e
 			EventName: stripe.String(s.events[meter]), Identifier: stripe.String(id), Timestamp: stripe.Int64(r.At.Unix()),
 			Payload: map[string]string{"stripe_customer_id": r.Labels[CustomerLabel], "value": strconv.FormatInt(n, 10)},
 		}
+		p.Context = ctx
 		p.SetIdempotencyKey(id)
-		_, err := s.client.V1BillingMeterEvents.Create(ctx, p)
+		err := s.backend.Call(http.MethodPost, "/v1/billing/meter_events", s.key, p, &stripe.BillingMeterEvent{})
 		var stripeErr *stripe.Error
 		switch {
 		case err == nil:

@@ -19,11 +19,11 @@ import (
 // Names of the checks that need the database, in their order.
 var (
 	postgresChecks = []string{"login", "migration_login", "row_security", "pgvector"}
-	schemaChecks   = []string{"migrations", "master_key", "database_clock"}
+	schemaChecks   = []string{"migrations", "master_key", "database_clock", "last_backup"}
 )
 
 // checkDatabase opens the database for reading and reports its logins, its row-level security, its schema, whether the
-// master keys fit, and its clock.
+// master keys fit, its clock, and the age of its last backup.
 func (i *inspector) checkDatabase(ctx context.Context) []Check {
 	const name = "database"
 	address := i.Settings.Database.URL
@@ -54,7 +54,7 @@ func (i *inspector) checkDatabase(ctx context.Context) []Check {
 	} else {
 		checks = append(checks, opened.checkPostgres(ctx)...)
 	}
-	return append(checks, opened.checkMigrations(err), opened.checkMasterKey(ctx), opened.checkDatabaseClock(ctx))
+	return append(checks, opened.checkMigrations(err), opened.checkMasterKey(ctx), opened.checkDatabaseClock(ctx), opened.checkLastBackup(ctx))
 }
 
 // openedDatabase is the database of a deployment while it is checked.

@@ -73,7 +73,7 @@ func TestPostgres(t *testing.T) {
 		{name: "schema", check: "migrations", status: OK, detail: "the schema is at "},
 		{name: "clock", check: "database_clock", status: OK, detail: "differ by less than 5s"},
 		{name: "nothing encrypted", check: "master_key", status: OK, detail: "nothing is encrypted yet"},
-		{name: "no extension", check: "pgvector", status: Skipped, detail: "keeps no vectors in PostgreSQL"},
+		{name: "no extension", check: "pgvector", status: Skipped, detail: "not installed"},
 		{name: "superuser", check: "login", status: Failure, detail: "postgres is a superuser",
 			flags: func(t *testing.T, d deployment, f *server.Flags) { f.Database = d.url(t, d.admin) }},
 		{name: "bypasses row security", damage: "ALTER ROLE LOGIN_NAME BYPASSRLS", check: "login", status: Failure, detail: "has BYPASSRLS"},
@@ -133,6 +133,35 @@ func TestPostgres(t *testing.T) {
 			}
 			i := newTestInspector(t, flags, nil)
 			i.now = func() time.Time { return time.Now().Add(tt.skew) }
+			wantCheck(t, i.checkDatabase(t.Context()), tt.check, tt.status, tt.detail)
+		})
+	}
+}
+
+// TestExtension checks what is reported of the extension vector, and that the tables of approximate indexes count for row-level
+// security.
+func TestExtension(t *testing.T) {
+	t.Parallel()
+	dbtest.NewVectorPostgres(t) // or skip the test
+	const index = `SELECT stoa_create_vector_index('0123456789abcdef0123456789abcdef', 3)`
+	for _, tt := range []struct {
+		name, change string
+		check        string
+		status       Status
+		detail       string
+	}{
+		{"installed", "", "pgvector", OK, "approximate indexes of large document stores: 0"},
+		{"an index", index, "pgvector", OK, "approximate indexes of large document stores: 1"},
+		{"old", "UPDATE pg_extension SET extversion = '0.7.4' WHERE extname = 'vector'", "pgvector", Warning, "version 0.7.4 is installed and not used"},
+		{"new", "UPDATE pg_extension SET extversion = '0.10.0' WHERE extname = 'vector'", "pgvector", OK, "version 0.10.0"},
+		{"in another schema", "CREATE SCHEMA own; ALTER EXTENSION vector SET SCHEMA own", "pgvector", Warning, "may not use"},
+		{"an index is protected", index, "row_security", OK, "all approximate indexes"},
+		{"an index is not protected", index + "; ALTER TABLE chunk_hnsw_0123456789abcdef0123456789abcdef NO FORCE ROW LEVEL SECURITY", "row_security", Failure, "not in force for chunk_hnsw_"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDeployment(t)
+			d.exec(t, "CREATE EXTENSION vector; "+tt.change)
+			i := newTestInspector(t, server.Flags{Database: d.url(t, d.login)}, nil)
 			wantCheck(t, i.checkDatabase(t.Context()), tt.check, tt.status, tt.detail)
 		})
 	}

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -107,10 +109,11 @@ func (o openedDatabase) checkMigrationLogin(ctx context.Context, serving login) 
 	return pass(name, "%s changes the schema, %s serves", migrating.name, serving.name)
 }
 
-// readProtectionSQL returns, for each of the tables $1 that exists, whether row-level security is forced, and whether the
+// readProtectionSQL returns, for each of the tables $1 and of the approximate indexes that exists, whether row-level security is forced, and whether the
 // role of tenants may read it.
 const readProtectionSQL = `SELECT t, c.relrowsecurity AND c.relforcerowsecurity, COALESCE(has_table_privilege(r.oid, c.oid, 'SELECT'), false)
-	FROM unnest($1::text[]) t JOIN pg_class c ON c.oid = to_regclass(quote_ident(t)) LEFT JOIN pg_roles r ON r.rolname = 'stoa_tenant' ORDER BY t`
+	FROM unnest($1::text[] || ARRAY(SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relnamespace = to_regnamespace(current_schema())
+		AND relname ~ '^chunk_hnsw_[0-9a-f]{32}$')) t JOIN pg_class c ON c.oid = to_regclass(quote_ident(t)) LEFT JOIN pg_roles r ON r.rolname = 'stoa_tenant' ORDER BY t`
 
 // checkRowSecurity reports whether row-level security is forced on every table, and whether a transaction under the role of
 // tenants that has set no tenant reads a row.
@@ -137,7 +140,9 @@ func checkRowSecurity(ctx context.Context, d *db.DB, serving login, s migrations
 			if err := rows.Scan(&table, &forced, &reads); err != nil {
 				return err
 			}
-			found++
+			if slices.Contains(tables, table) {
+				found++
+			}
 			if !forced {
 				unforced = append(unforced, table)
 			}
@@ -163,7 +168,7 @@ func checkRowSecurity(ctx context.Context, d *db.DB, serving login, s migrations
 	case len(seen) > 0:
 		return fail(name, "the role stoa_tenant reads rows without a tenant, of "+strings.Join(seen, ", "), repair)
 	}
-	return pass(name, "forced on %d tables; the role of tenants reads no row of %d tables while no tenant is set", found, len(readable))
+	return pass(name, "forced on %d tables and all approximate indexes; the role of tenants reads no row of %d tables while no tenant is set", found, len(readable))
 }
 
 // probeTenantRole returns which of tables shows a row to a transaction under the role of tenants without a tenant. It reads
@@ -179,20 +184,35 @@ func probeTenantRole(ctx context.Context, d *db.DB, tables []string) (seen []str
 	return seen, d.Tenant("").Do(ctx, &b)
 }
 
-// checkExtension reports the extension pgvector. No part of this version needs it, so that its absence is no warning.
+// readExtensionSQL reads the version of the extension vector, whether the role of tenants may use it, and how many approximate
+// indexes there are; their table is in the schema since migration 5.
+const readExtensionSQL = `SELECT e.extversion, COALESCE(has_schema_privilege(r.oid, e.extnamespace, 'USAGE'), false),
+	(SELECT count(*) FROM pg_class c WHERE c.relkind = 'r' AND c.relname ~ '^chunk_hnsw_[0-9a-f]{32}$')
+	FROM pg_extension e LEFT JOIN pg_roles r ON r.rolname = 'stoa_tenant' WHERE e.extname = 'vector'`
+
+// oldExtension matches the versions of the extension that are not used.
+var oldExtension = regexp.MustCompile(`^0\.[0-7](\.|$)`)
+
+// checkExtension reports the extension pgvector. Its absence is no warning: only stores with many chunks need it, and their log and
+// status say so.
 func checkExtension(ctx context.Context, address string) Check {
 	const name = "pgvector"
 	var version string
+	usable, indexes := false, 0
 	err := db.ReadSchema(address, func(_ db.Engine, s *sql.DB) error {
-		return s.QueryRowContext(ctx, "SELECT extversion FROM pg_extension WHERE extname = 'vector'").Scan(&version)
+		return s.QueryRowContext(ctx, readExtensionSQL).Scan(&version, &usable, &indexes)
 	})
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return skip(name, "not installed; this version keeps no vectors in PostgreSQL")
+		return skip(name, "not installed: searches compare all vectors of a document store, however large it is")
 	case err != nil:
 		return warn(name, "the extensions cannot be read: "+err.Error(), "check the log of PostgreSQL")
+	case oldExtension.MatchString(version):
+		return warn(name, "version "+version+" is installed and not used: it finds too few documents under a filter", "install version 0.8 or later, then ALTER EXTENSION vector UPDATE")
+	case !usable:
+		return warn(name, "version "+version+" is installed in a schema that the roles of Stoa may not use", "GRANT USAGE ON SCHEMA of the extension TO stoa_tenant, stoa_platform and the login that owns the tables")
 	}
-	return pass(name, "version %s is installed; this version keeps no vectors in PostgreSQL", version)
+	return pass(name, "version %s is installed; approximate indexes of large document stores: %d", version, indexes)
 }
 
 // checkDatabaseClock compares the clock of the database with that of this process.

@@ -25,7 +25,11 @@ func TestRotateDatabaseLogin(t *testing.T) {
 	d := newDeployment(t)
 	suffix := strings.ReplaceAll(agentsvc.NewID(), "-", "")
 	roles := migrations.Roles{Owner: "owner_" + suffix, Login: "second_" + suffix, Backup: "backup_" + suffix}
-	dbtest.ExecSQL(t, d.adminURL, roles.SQL())
+	statements, err := roles.SQL()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dbtest.ExecSQL(t, d.adminURL, statements)
 	first, second := d.url(t, d.login), d.url(t, roles.Login)
 	for n, address := range []*string{first, second} {
 		i := newTestInspector(t, server.Flags{Database: address, NoMigrate: pointTo(true)}, nil)

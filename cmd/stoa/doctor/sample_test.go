@@ -11,11 +11,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"stoa/cmd/stoa/server"
 	"stoa/tenancy/db"
+	"stoa/tenancy/db/backup"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -41,6 +43,9 @@ func TestSample(t *testing.T) {
 	}
 	storeSigningKey(t, serving, i.Settings.Database)
 	if err := serving.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := backup.RecordTime(t.Context(), d.adminURL, time.Now().Add(-8*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	dbtest.ExecSQL(t, d.adminURL, "UPDATE stoa_migrations SET version = version - 1")

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -31,6 +32,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
+
+	"stoa/cmd/stoa/stoatest"
 )
 
 // balancerHosts are the addresses of the processes behind a balancer, which have the same ports as those of two machines.
@@ -266,14 +269,14 @@ func TestBalancers(t *testing.T) {
 func testBalancer(t *testing.T, kind balancerKind) {
 	grpcPort := itoa(freePort(t))
 	c := startCluster(t, clusterOptions{
-		nodes: 2, hosts: balancerHosts, args: []string{"--grpc-port", grpcPort, "--trusted-proxies", "127.0.0.1/32", "--log-format", "json"},
+		nodes: 2, hosts: balancerHosts, noProxy: true, args: []string{"--grpc-port", grpcPort, "--trusted-proxies", "127.0.0.1/32", "--log-format", "json"},
 	})
 	_, httpPort, err := net.SplitHostPort(c.nodes[0].baseURL[len("http://"):])
 	c.requireNoError(err)
 	b, addr := startTestedBalancer(t, kind, balancerHosts, httpPort, grpcPort)
 	transport := newBalancerTransport(t, b.pool)
 	front := &client{baseURL: "https://" + addr, token: c.token, http: &http.Client{Transport: transport}}
-	c.waitWithin(20*time.Second, "the balancer finds the processes", func() bool {
+	c.waitWithin(setupTimeout, "the balancer finds the processes", func() bool {
 		_, err := front.sendMessage(t.Context(), message{text: "hi"})
 		return err == nil
 	})
@@ -282,6 +285,7 @@ func testBalancer(t *testing.T, kind balancerKind) {
 	checkSocket(c, front, b.pool)
 	checkGRPC(c, addr, b.pool)
 	checkLargeBodies(c, front)
+	checkImport(c, addr, b.pool)
 	checkClientAddress(c, front)
 	checkSlowProcesses(c, front)
 
@@ -386,13 +390,78 @@ func checkGRPC(c *cluster, addr string, pool *x509.CertPool) {
 func checkLargeBodies(c *cluster, front *client) {
 	c.Helper()
 	for _, tt := range []struct{ bytes, status int }{{28<<20 - 4096, http.StatusOK}, {29 << 20, http.StatusRequestEntityTooLarge}} {
-		part := map[string]any{"type": "data", "data": map[string]string{"v": strings.Repeat("a", tt.bytes)}}
-		params := map[string]any{"message": map[string]any{"role": "user", "parts": []any{map[string]any{"type": "text", "text": "hello large"}, part}}}
-		answer, err := front.doRequest(c.Context(), http.MethodPost, "/agents/assistant", rpcCall("message:send", params))
+		answer, err := front.doRequest(c.Context(), http.MethodPost, "/agents/assistant", largeCall(tt.bytes))
 		if err != nil || answer.status != tt.status || !json.Valid(answer.body) {
 			c.Errorf("a body of %d bytes is answered %d, want %d in JSON: %.300s (%v)", tt.bytes, answer.status, tt.status, answer.body, err)
 		}
 	}
+}
+
+// checkImport sends the file of an app with large messages through the balancer, larger than the bodies that other requests
+// may have. Stoa reads and checks all of it before it answers that the app is here already.
+func checkImport(c *cluster, addr string, pool *x509.CertPool) {
+	c.Helper()
+	admin := &client{baseURL: "https://" + addr, token: stoatest.AdminSecret, http: &http.Client{Transport: newBalancerTransport(c.T, pool)}}
+	require := func(method, path string, body any, status int, headers ...string) []byte {
+		c.Helper()
+		answer, err := admin.doRequest(c.Context(), method, path, body, headers...)
+		if err != nil || answer.status != status {
+			c.Fatalf("%s %s is answered %d, want %d: %.300s (%v)", method, path, answer.status, status, answer.body, err)
+		}
+		return answer.body
+	}
+	const config = "llms: {default: {provider: scripted}}\nagents: {assistant: {input_modes: [text/plain, application/json]}}\n"
+	require(http.MethodPost, "/admin/apps", map[string]any{"name": "large", "config": config}, http.StatusCreated)
+	var token struct {
+		Token string `json:"access_token"`
+	}
+	c.requireNoError(json.Unmarshal(require(http.MethodPost, "/admin/apps/large/tokens", map[string]any{"sub": "ana", "roles": []string{"admin"}}, http.StatusCreated), &token))
+	tenant := &client{baseURL: admin.baseURL, token: token.Token, http: admin.http}
+	for range 2 {
+		answer, err := tenant.doRequest(c.Context(), http.MethodPost, "/agents/assistant", largeCall(25<<20))
+		if err != nil || answer.status != http.StatusOK || !bytes.Contains(answer.body, []byte(`"completed"`)) {
+			c.Fatalf("a large message is answered %d: %.300s (%v)", answer.status, answer.body, err)
+		}
+	}
+	require(http.MethodPost, "/admin/apps/large:suspend", map[string]any{"reason": "moves"}, http.StatusOK)
+	passphrase := []string{"X-Passphrase", base64.StdEncoding.EncodeToString([]byte("a passphrase of the test"))}
+	file, err := os.Create(filepath.Join(c.TempDir(), "large.stoa"))
+	c.requireNoError(err)
+	defer func() { _ = file.Close() }()
+	resp, err := admin.openRequest(c.Context(), http.MethodGet, "/admin/apps/large/export", nil, passphrase...)
+	c.requireNoError(err)
+	size, err := io.Copy(file, resp.Body)
+	_ = resp.Body.Close()
+	if err != nil || resp.StatusCode != http.StatusOK || size <= 64<<20 {
+		c.Fatalf("the export is answered %d and has %d bytes, want more than 64 MiB (%v)", resp.StatusCode, size, err)
+	}
+	_, err = file.Seek(0, io.SeekStart)
+	c.requireNoError(err)
+	req, err := http.NewRequestWithContext(c.Context(), http.MethodPost, admin.baseURL+"/admin/apps:import", file)
+	c.requireNoError(err)
+	req.ContentLength = size
+	req.Header.Set("Authorization", "Bearer "+admin.token)
+	req.Header.Set(passphrase[0], passphrase[1])
+	resp, err = admin.http.Do(req)
+	if err != nil {
+		c.Fatalf("the import of %d bytes: %v", size, err)
+	}
+	defer resp.Body.Close()
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusConflict || !bytes.Contains(text, []byte("large")) {
+		c.Errorf("the import is answered %d, want 409 because the app exists: %.300s", resp.StatusCode, text)
+	}
+}
+
+// largeCall returns a call whose message has a data part of n bytes.
+func largeCall(n int) json.RawMessage {
+	const data = `{"type":"data","data":{"v":"PADDING"}}`
+	call, err := json.Marshal(rpcCall("message:send", map[string]any{
+		"message": map[string]any{"role": "user", "parts": []any{map[string]string{"type": "text", "text": "hello large"}, json.RawMessage(data)}},
+	}))
+	if err != nil {
+		panic(err)
+	}
+	return bytes.Replace(call, []byte("PADDING"), bytes.Repeat([]byte("a"), n), 1)
 }
 
 // checkClientAddress requires that the log has the client's own address, whatever it claims to be.
@@ -437,7 +506,7 @@ func checkSlowProcesses(c *cluster, front *client) {
 func requireLoggedClient(c *cluster, text string) {
 	c.Helper()
 	var line string
-	c.waitWithin(5*time.Second, "the request is logged", func() bool {
+	c.waitWithin(setupTimeout, "the request is logged", func() bool {
 		for _, n := range c.nodes {
 			for one := range strings.Lines(n.Output()) {
 				if strings.Contains(one, text) && strings.Contains(one, `"msg":"request"`) {

@@ -35,7 +35,7 @@ func TestCallbackKill(t *testing.T) {
 	}
 	c.nodes[0].killProcess()
 	free()
-	c.waitWithin(30*time.Second, "the other process calls back", func() bool { return len(c.tools.effectsNamed("callback/ended")) == 1 })
+	c.waitWithin(setupTimeout, "the other process calls back", func() bool { return len(c.tools.effectsNamed("callback/ended")) == 1 })
 
 	c.nodes[0].restartProcess()
 	way := c.tools.barriers.blockRequests("callback/way")
@@ -46,7 +46,7 @@ func TestCallbackKill(t *testing.T) {
 	}
 	way.releaseRequests()
 	last.restartProcess()
-	c.waitWithin(30*time.Second, "it is posted again", func() bool { return len(c.tools.effectsNamed("callback/way")) == 2 })
+	c.waitWithin(setupTimeout, "it is posted again", func() bool { return len(c.tools.effectsNamed("callback/way")) == 2 })
 	c.setDatabaseTime(c.databaseTime().Add(time.Hour))
 	time.Sleep(staleThreshold)
 	reported := c.tools.effectsNamed("callback/way")

@@ -27,7 +27,7 @@ func TestDrain(t *testing.T) {
 			got, err := n.sendMessage(t.Context(), message{text: "slow answer"})
 			answered <- end{got, err}
 		}()
-		c.waitWithin(5*time.Second, "the call is at work", func() bool { return n.readMetric("stoa_runs_inflight") == 1 })
+		c.waitWithin(setupTimeout, "the call is at work", func() bool { return n.readMetric("stoa_runs_inflight") == 1 })
 		if err := n.SignalAndWait(syscall.SIGTERM); err != nil {
 			t.Errorf("the process ended with %v:\n%s", err, n.filteredOutput())
 		}
@@ -103,14 +103,14 @@ func TestF17File(t *testing.T) {
 		return err == nil && strings.HasPrefix(got.lastText(), begins)
 	}
 	write(c.appConfig())
-	c.waitWithin(5*time.Second, "the file is read", func() bool { return hasPrefix("recorded: ") })
+	c.waitWithin(setupTimeout, "the file is read", func() bool { return hasPrefix("recorded: ") })
 	blocked := c.tools.barriers.blockRequests("held")
 	id := c.startTaskAt(n, message{text: "record held"})
 	blocked.waitForRequest(t)
 	write(strings.ReplaceAll(c.appConfig(), "recorded: ", "NEWER: "))
-	c.waitWithin(5*time.Second, "the changed file is read", func() bool { return hasPrefix("NEWER: ") })
+	c.waitWithin(setupTimeout, "the changed file is read", func() bool { return hasPrefix("NEWER: ") })
 	write("agnets: {}\n")
-	c.waitWithin(5*time.Second, "what is wrong with the file is told", func() bool { return strings.Contains(n.Output(), "agnets") })
+	c.waitWithin(setupTimeout, "what is wrong with the file is told", func() bool { return strings.Contains(n.Output(), "agnets") })
 	if !hasPrefix("NEWER: ") {
 		t.Error("an invalid file has replaced the one before")
 	}
@@ -146,14 +146,14 @@ func TestF18Suspend(t *testing.T) {
 	}
 	known := func(app string) bool { return count("schedule WHERE tenant = $1", app) == 9 }
 	ticks := func(app string) int64 { return count("task WHERE agent = 'hourly' AND tenant = $1", app) }
-	c.waitWithin(15*time.Second, "the schedules are known", func() bool { return known("acme") && known("globex") })
+	c.waitWithin(setupTimeout, "the schedules are known", func() bool { return known("acme") && known("globex") })
 
 	// strike makes the next hour begin and checks the number of ticks of both apps.
 	strike := func(acme, globex int64) {
 		t.Helper()
 		c.waitUntilIdle()
 		c.setDatabaseTime(c.databaseTime().Truncate(time.Hour).Add(time.Hour))
-		c.waitWithin(30*time.Second, "the neighbour's tick is a task", func() bool { return ticks("globex") == globex })
+		c.waitWithin(setupTimeout, "the neighbour's tick is a task", func() bool { return ticks("globex") == globex })
 		time.Sleep(staleThreshold) // each process polls at least twice
 		c.waitUntilIdle()
 		if n := ticks("acme"); n != acme {
@@ -239,13 +239,13 @@ func TestF18Suspend(t *testing.T) {
 	}
 	c.requireNoError(c.nodes[1].adminClient().requestJSON(t.Context(), http.MethodPost, "/admin/apps/acme:resume", map[string]any{}, nil))
 	for _, n := range c.nodes {
-		c.waitWithin(5*time.Second, "every process answers again", func() bool {
+		c.waitWithin(setupTimeout, "every process answers again", func() bool {
 			_, err := n.sendMessage(t.Context(), message{text: "hi"})
 			return err == nil
 		})
 	}
-	c.waitWithin(15*time.Second, "the schedules are known again", func() bool { return known("acme") })
-	c.waitWithin(15*time.Second, "who is owed an answer is called back again", func() bool { return calledBack("suspended", 2) })
+	c.waitWithin(setupTimeout, "the schedules are known again", func() bool { return known("acme") })
+	c.waitWithin(setupTimeout, "who is owed an answer is called back again", func() bool { return calledBack("suspended", 2) })
 	if reported := c.tools.effectsNamed("callback/suspended"); reported[0].key != reported[1].key || reported[0].key == "" {
 		t.Errorf("the same event has the ids %q and %q", reported[0].key, reported[1].key)
 	}

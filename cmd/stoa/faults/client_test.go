@@ -40,15 +40,14 @@ func (c *client) doRequest(ctx context.Context, method, path string, body any, h
 }
 
 func (c *client) openRequest(ctx context.Context, method, path string, body any, header ...string) (*http.Response, error) {
-	var content io.Reader
-	if body != nil {
-		raw, err := json.Marshal(body)
-		if err != nil {
+	raw, isRaw := body.(json.RawMessage)
+	if body != nil && !isRaw {
+		var err error
+		if raw, err = json.Marshal(body); err != nil {
 			return nil, err
 		}
-		content = bytes.NewReader(raw)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.baseURL+path, content)
+	req, err := http.NewRequestWithContext(ctx, method, c.baseURL+path, bytes.NewReader(raw))
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,9 @@ import (
 // staleThreshold is the age of a heartbeat at which a worker of a cluster counts as dead.
 const staleThreshold = 2 * time.Second
 
+// setupTimeout is how long a test waits for what it needs and nothing promises a time for.
+const setupTimeout = time.Minute
+
 // cluster is some stoa processes on one database, with everything they depend on.
 type cluster struct {
 	*testing.T
@@ -44,6 +47,7 @@ type clusterOptions struct {
 	sqlite   bool
 	redis    bool
 	database string // address; "" = a new database on the tests' server
+	noProxy  bool   // the processes reach PostgreSQL and Redis without a proxy, which large data would keep busy
 	adminURL string // where the test reads rows; "" = database
 	args     []string
 	env      func(n int) []string // environment of process n
@@ -56,8 +60,8 @@ type node struct {
 	*stoatest.Process
 	*client
 	cluster          *cluster
-	postgresProxy    *proxy // between the process and PostgreSQL; nil on SQLite
-	redisProxy       *proxy // between the process and Redis; nil without Redis
+	postgresProxy    *proxy // between the process and PostgreSQL; nil on SQLite and without proxies
+	redisProxy       *proxy // between the process and Redis; nil without Redis and without proxies
 	program          string
 	dir              string
 	args             []string
@@ -90,7 +94,7 @@ func startCluster(t *testing.T, s clusterOptions) *cluster {
 		n := &node{cluster: c, program: s.build.programPath(t), dir: t.TempDir()}
 		n.metricsAddr = "127.0.0.1:" + itoa(freePort(t))
 		n.args = append([]string{"serve", "--host", host, "--port", port, "--grpc-port", "0", "--metrics-addr", n.metricsAddr,
-			"--queue-stale-threshold", staleThreshold.String(), "--queue-initial-delay", "100ms"}, n.connectionArgs()...)
+			"--queue-stale-threshold", staleThreshold.String(), "--queue-initial-delay", "100ms"}, n.connectionArgs(!s.noProxy)...)
 		n.args = append(n.args, s.args...)
 		n.client = &client{baseURL: "http://" + net.JoinHostPort(host, port), http: c.client}
 		if s.env != nil {
@@ -132,18 +136,23 @@ func (c *cluster) startServices(s clusterOptions) {
 	}
 }
 
-// connectionArgs returns the arguments with the addresses of the process's dependencies.
-func (n *node) connectionArgs() []string {
+// connectionArgs returns the arguments with the addresses of the process's dependencies, or of new proxies to them.
+func (n *node) connectionArgs(proxies bool) []string {
 	database := n.cluster.database
-	if strings.HasPrefix(database, "postgres") {
+	if proxies && strings.HasPrefix(database, "postgres") {
 		n.postgresProxy = newProxy(n.cluster, hostOf(database))
 		database = viaProxy(database, n.postgresProxy)
 	}
+	args := []string{"--database", database}
 	if n.cluster.redisServer == nil {
-		return []string{"--database", database}
+		return args
 	}
-	n.redisProxy = newProxy(n.cluster, n.cluster.redisServer.addr)
-	return []string{"--database", database, "--redis", "redis://" + n.redisProxy.addr + "/0"}
+	addr := n.cluster.redisServer.addr
+	if proxies {
+		n.redisProxy = newProxy(n.cluster, addr)
+		addr = n.redisProxy.addr
+	}
+	return append(args, "--redis", "redis://"+addr+"/0")
 }
 
 // appConfig returns the configuration of the app acme. Its agent assistant follows a script, modelled uses a model's
@@ -223,7 +232,7 @@ func (n *node) replaceProgram(program string) {
 	}
 	n.program = program
 	n.restartProcess()
-	c.waitWithin(10*time.Second, "the process is ready", func() bool {
+	c.waitWithin(setupTimeout, "the process is ready", func() bool {
 		a, err := n.doRequest(c.Context(), http.MethodGet, "/ready", nil)
 		return err == nil && a.status == http.StatusOK
 	})
@@ -248,7 +257,7 @@ func (n *node) sendSignal(s syscall.Signal) {
 func (n *node) freezeProcess() {
 	n.cluster.Helper()
 	n.sendSignal(syscall.SIGSTOP)
-	n.cluster.waitWithin(10*time.Second, "the process stands still", func() bool {
+	n.cluster.waitWithin(setupTimeout, "the process stands still", func() bool {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", n.Cmd.Process.Pid))
 		n.cluster.requireNoError(err)
 		return !slices.ContainsFunc(threads, func(path string) bool {

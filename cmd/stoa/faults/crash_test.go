@@ -259,12 +259,12 @@ func TestF3Commit(t *testing.T) {
 		case "before":
 			time.Sleep(200 * time.Millisecond)
 		case "amid":
-			c.waitWithin(10*time.Second, "a message waits for its row and nothing else", func() bool {
+			c.waitWithin(setupTimeout, "a message waits for its row and nothing else", func() bool {
 				return len(c.querySQL(`SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'advisory' AND waitstart < clock_timestamp() - INTERVAL '300ms'`)) > 0
 			})
 			n.postgresProxy.setState(x.state)
 			free()
-			c.waitWithin(10*time.Second, "a commit has taken effect", func() bool { return written(x.name) > 0 })
+			c.waitWithin(setupTimeout, "a commit has taken effect", func() bool { return written(x.name) > 0 })
 		case "after":
 			all.Wait()
 		}
@@ -318,7 +318,7 @@ func TestF4Stop(t *testing.T) {
 	before := c.querySQL("SELECT task, seq, body FROM event ORDER BY task, seq")
 	calls, effects := c.model.countCalls("hello")+c.model.countCalls("again"), len(c.tools.effectsNamed("again"))
 	c.nodes[0].sendSignal(syscall.SIGCONT)
-	c.waitWithin(10*time.Second, "the woken process serves again", func() bool {
+	c.waitWithin(setupTimeout, "the woken process serves again", func() bool {
 		_, err := c.nodes[0].getTask(t.Context(), "modelled", thinking)
 		return err == nil
 	})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"time"
 )
 
 // TestCreditCommit breaks the connection while the database commits a credit, so that Stoa cannot know whether it was
@@ -34,14 +33,14 @@ func TestCreditCommit(t *testing.T) {
 			status, err := request()
 			first <- fmt.Sprint(status, err)
 		}()
-		c.waitWithin(10*time.Second, "the commit of the credit is under way", func() bool {
+		c.waitWithin(setupTimeout, "the commit of the credit is under way", func() bool {
 			return len(c.querySQL(`SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'advisory'`)) > 0
 		})
 		n.postgresProxy.cutConnections()
 		free()
 		reportf(t, "%s: the call whose commit broke off was answered %s", x.name, <-first)
 		if x.header != nil {
-			c.waitWithin(10*time.Second, "the credit is granted", func() bool {
+			c.waitWithin(setupTimeout, "the credit is granted", func() bool {
 				status, err := request()
 				return err == nil && status == http.StatusCreated
 			})

@@ -156,7 +156,7 @@ func TestF6Claim(t *testing.T) {
 	c := startCluster(t, clusterOptions{nodes: 2})
 	free := c.acquireLock("LOCK TABLE run IN ACCESS EXCLUSIVE MODE")
 	defer free()
-	c.waitWithin(20*time.Second, "each process waits for its claim", func() bool {
+	c.waitWithin(setupTimeout, "each process waits for its claim", func() bool {
 		waiting := c.querySQL(`SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'UPDATE run SET ready = TRUE%'`)
 		return len(waiting) >= len(c.nodes) // more if one has timed out and waits again
 	})
@@ -167,7 +167,7 @@ func TestF6Claim(t *testing.T) {
 	began := time.Now()
 	for i, n := range c.nodes {
 		var sent task
-		c.waitWithin(15*time.Second, "a message is accepted", func() (ok bool) {
+		c.waitWithin(setupTimeout, "a message is accepted", func() (ok bool) {
 			var err error
 			sent, err = n.sendMessage(t.Context(), message{text: "hi", id: "m" + itoa(i), background: true})
 			return err == nil

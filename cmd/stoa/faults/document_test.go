@@ -27,7 +27,12 @@ func TestDocumentKills(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := startCluster(t, clusterOptions{nodes: 2})
+	// Of the test's own, in which programs of another user find their folders.
+	temporary := t.TempDir()
+	if err := os.Chmod(temporary, 0o777); err != nil { //nolint:gosec // as above
+		t.Fatal(err)
+	}
+	c := startCluster(t, clusterOptions{nodes: 2, env: func(int) []string { return []string{"TMPDIR=" + temporary} }})
 	c.createLibrary(folder)
 	began, during := time.Now(), 0
 	for range kills {
@@ -42,6 +47,12 @@ func TestDocumentKills(t *testing.T) {
 	c.waitWithin(15*time.Minute, "all documents are indexed", func() bool { return c.countIndexed() == documents && c.countWaiting() == 0 })
 	reportf(t, "%d kills, %d of them while documents waited, %d documents, %v", kills, during, documents, time.Since(began).Round(time.Second))
 	c.checkLibrary(documents)
+	// The next start has removed what each killed process had in it.
+	c.waitWithin(time.Minute, "no temporary folder is left", func() bool {
+		left, err := os.ReadDir(temporary)
+		c.requireNoError(err)
+		return len(left) == 0
+	})
 }
 
 // createLibrary creates an app whose only document store has the files of folder.
@@ -95,6 +106,11 @@ func (c *cluster) checkLibrary(documents int) {
 			OR l.chunks <> (SELECT COUNT(DISTINCT k.ordinal) FROM chunk k WHERE k.tenant = l.tenant AND k.store = l.store AND k.document = l.document AND k.revision = l.revision AND k.generation = l.generation)`, 0},
 		{"chunks without a vector, or vectors without a chunk", `SELECT COUNT(*) FROM chunk k FULL JOIN chunk_vector v ON v.tenant = k.tenant AND v.id = k.id WHERE k.id IS NULL OR v.id IS NULL`, 0},
 		{"removals that wait", `SELECT COUNT(*) FROM removed_chunk`, 0},
+		{"sums of documents that are wrong", `SELECT COUNT(*) FROM document_total t WHERE t.generation = 0 AND (
+				t.documents <> (SELECT COUNT(*) FROM document d WHERE d.tenant = t.tenant AND d.store = t.store)
+				OR t.bytes <> (SELECT COALESCE(SUM(octet_length(b.body)), 0) FROM document_body b WHERE b.tenant = t.tenant AND b.store = t.store))
+			OR t.generation <> 0 AND (t.documents, t.chunks) <> (SELECT COUNT(*), COALESCE(SUM(l.chunks), 0) FROM document_live l
+				WHERE l.tenant = t.tenant AND l.store = t.store AND l.generation = t.generation)`, 0},
 	} {
 		if n := c.countRows(check.query); n != check.want {
 			c.Errorf("%d %s, want %d", n, check.what, check.want)

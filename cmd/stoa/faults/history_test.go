@@ -39,6 +39,12 @@ func (h *history) addMessage(m message, id string) {
 	h.messages = append(h.messages, &sentMessage{m, id})
 }
 
+func (h *history) countMessages() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.messages)
+}
+
 // checkResult is the result of checking a history.
 type checkResult struct {
 	acknowledged, unknown int

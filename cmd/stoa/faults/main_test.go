@@ -11,6 +11,8 @@
 //	STOA_FAULTS_KILLS    kills of TestKills (1000; short: 15)
 //	STOA_FAULTS_DOCUMENT_KILLS  kills of TestDocumentKills (200; short: 20), while it indexes
 //	STOA_FAULTS_DOCUMENTS       documents (2000; short: 400)
+//	STOA_FAULTS_VECTOR_KILLS      kills of TestVectorKills (50; short: 8), while it indexes
+//	STOA_FAULTS_VECTOR_DOCUMENTS  documents of each kind of vector store (500; short: 80)
 //	STOA_FAULTS_ROLLS    rolling restarts of TestF19Rolls (20; short: 1)
 //	STOA_FAULTS_UPGRADES upgrades and returns of TestF19Upgrade (2)
 //	STOA_FAULTS_OLD      program of the previous version, for TestF19Upgrade

@@ -135,7 +135,7 @@ func TestF18Patterns(t *testing.T) {
 
 	c.requireNoError(c.nodes[1].adminClient().requestJSON(t.Context(), http.MethodPost, "/admin/apps/mallory:resume", map[string]any{}, nil))
 	for _, to := range clients {
-		c.waitWithin(5*time.Second, "every process answers again", func() bool {
+		c.waitWithin(setupTimeout, "every process answers again", func() bool {
 			_, err := to.sendMessage(t.Context(), message{agent: "guarded", text: "hi"})
 			return err == nil
 		})

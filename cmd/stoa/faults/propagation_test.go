@@ -154,7 +154,7 @@ func (c *cluster) prepareCase(k *changeCase) {
 		k.token = made.AccessToken
 	}
 	for i := range c.nodes {
-		c.waitWithin(5*time.Second, fmt.Sprintf("%s: a call is answered at process %d before the change", k.name, i), func() bool {
+		c.waitWithin(setupTimeout, fmt.Sprintf("%s: a call is answered at process %d before the change", k.name, i), func() bool {
 			got, err := c.newCaller(k, i).sendMessage(c.Context(), message{text: "hello"})
 			return err == nil && got.Status.State == "completed"
 		})

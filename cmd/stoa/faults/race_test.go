@@ -182,7 +182,7 @@ func TestF12Key(t *testing.T) {
 	if codes[http.StatusCreated] == 0 || codes[http.StatusCreated]+codes[http.StatusConflict] != 20 {
 		t.Errorf("20 calls under one key were answered %v", codes)
 	}
-	c.waitWithin(5*time.Second, "the call is answered as it was", func() bool {
+	c.waitWithin(setupTimeout, "the call is answered as it was", func() bool {
 		a, err := create(1, "globex")
 		return err == nil && a.status == http.StatusCreated
 	})
@@ -203,7 +203,7 @@ func TestF12Key(t *testing.T) {
 		_, err := c.nodes[0].adminClient().doRequest(t.Context(), http.MethodPost, "/admin/apps", body, "Idempotency-Key", "k2")
 		dying <- err
 	}()
-	c.waitWithin(10*time.Second, "the key is claimed", func() bool {
+	c.waitWithin(setupTimeout, "the key is claimed", func() bool {
 		return len(c.querySQL("SELECT 1 FROM admin_call WHERE key = 'k2'")) == 1
 	})
 	c.nodes[0].killProcess()

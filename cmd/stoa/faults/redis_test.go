@@ -36,7 +36,7 @@ func TestF7Redis(t *testing.T) {
 		}
 		word := "redis-" + x.name[:4]
 		c.deliverWithCallback(c.nodes[0], "hello "+word, word)
-		c.waitWithin(10*time.Second, "the sender of a delivery is called back", func() bool { return len(c.tools.effectsNamed("callback/"+word)) > 0 })
+		c.waitWithin(setupTimeout, "the sender of a delivery is called back", func() bool { return len(c.tools.effectsNamed("callback/"+word)) > 0 })
 		for _, n := range c.nodes {
 			n.redisProxy.setState(linkUp)
 		}

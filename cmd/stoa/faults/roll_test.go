@@ -20,7 +20,7 @@ func TestF19Rolls(t *testing.T) {
 		addrs = append(addrs, n.baseURL[len("http://"):])
 	}
 	balancer := &client{baseURL: startBalancer(t, addrs...), token: c.token, http: c.client}
-	c.waitWithin(10*time.Second, "the balancer finds the processes", func() bool {
+	c.waitWithin(setupTimeout, "the balancer finds the processes", func() bool {
 		_, err := balancer.sendMessage(t.Context(), message{text: "hi"})
 		return err == nil
 	})

@@ -57,7 +57,7 @@ func (c *cluster) areTicksDone(agents string) bool {
 // waitForSchedules waits until that many schedules are stored.
 func (c *cluster) waitForSchedules(schedules int) {
 	c.Helper()
-	c.waitWithin(15*time.Second, "the schedules are known", func() bool {
+	c.waitWithin(setupTimeout, "the schedules are known", func() bool {
 		return c.querySQL(`SELECT COUNT(*) FROM schedule`)[0][0].(int64) == int64(schedules)
 	})
 }
@@ -70,7 +70,7 @@ func (c *cluster) runHourlyTicks(agents int, meanwhile func()) {
 	began := hour()
 	c.querySQL(`UPDATE schedule SET next_at = CAST($1 AS BIGINT) * 1000000 WHERE agent LIKE 'hourly%' RETURNING agent`, began)
 	meanwhile()
-	c.waitWithin(30*time.Second, "every tick is settled", func() bool { return c.areTicksDone("hourly%") })
+	c.waitWithin(setupTimeout, "every tick is settled", func() bool { return c.areTicksDone("hourly%") })
 	times, tasks := c.queryTicks("hourly%")
 	if int64(len(times)) != tasks || hour() == began && len(times) != agents {
 		c.Errorf("%d agents have %d tasks of %d ticks: %v", agents, tasks, len(times), times)
@@ -94,7 +94,7 @@ func TestF11Schedule(t *testing.T) {
 	c.waitForSchedules(agents + 1)
 	var killed time.Time
 	c.runHourlyTicks(agents, func() {
-		c.waitWithin(5*time.Second, "a tick is taken", func() bool {
+		c.waitWithin(setupTimeout, "a tick is taken", func() bool {
 			return c.querySQL(`SELECT COUNT(*) FROM schedule WHERE agent LIKE 'hourly%' AND (held_until > stoa_now() OR last_at > 0)`)[0][0].(int64) > 0
 		})
 		c.nodes[1].killProcess()
@@ -113,7 +113,7 @@ func TestF11Schedule(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	c.waitWithin(30*time.Second, "what was missed is settled", func() bool { return c.areTicksDone("half") })
+	c.waitWithin(setupTimeout, "what was missed is settled", func() bool { return c.areTicksDone("half") })
 	times, tasks := c.queryTicks("half")
 	if want := fmt.Sprint("half tick-", half); len(times) == 0 || times[0] != want || tasks != int64(len(times)) || tasks > 1 && time.Now().Unix() < half+1800 {
 		t.Errorf("after an hour of downtime there are %d tasks of the ticks %v, want one of %s", tasks, times, want)
@@ -169,7 +169,7 @@ func TestF11Webhook(t *testing.T) {
 		addrs = append(addrs, n.baseURL[len("http://"):])
 	}
 	balancer := &client{baseURL: startBalancer(t, addrs...), http: c.client}
-	c.waitWithin(10*time.Second, "the balancer finds the processes", func() bool {
+	c.waitWithin(setupTimeout, "the balancer finds the processes", func() bool {
 		a, err := balancer.doRequest(t.Context(), http.MethodGet, "/ready", nil)
 		return err == nil && a.status == http.StatusOK
 	})

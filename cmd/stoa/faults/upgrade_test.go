@@ -48,7 +48,7 @@ func testUpgrade(t *testing.T, kind balancerKind, old *build, revision string) {
 	c.requireNoError(err)
 	b, addr := startTestedBalancer(t, kind, upgradeHosts, httpPort, grpcPort)
 	front := &client{baseURL: "https://" + addr, token: c.token, http: &http.Client{Transport: newBalancerTransport(t, b.pool)}}
-	c.waitWithin(20*time.Second, "the balancer finds the processes", func() bool {
+	c.waitWithin(setupTimeout, "the balancer finds the processes", func() bool {
 		_, err := front.sendMessage(t.Context(), message{text: "hi"})
 		return err == nil
 	})

@@ -125,7 +125,7 @@ func (c *cluster) checkRetryPauses(t *testing.T) {
 	var second, third []time.Duration
 	for i := range users {
 		text := "pause" + itoa(i)
-		c.waitWithin(20*time.Second, "the model is asked three times", func() bool { return c.model.countCalls(text) >= 3 })
+		c.waitWithin(setupTimeout, "the model is asked three times", func() bool { return c.model.countCalls(text) >= 3 })
 		at := c.model.callTimes(text)
 		second, third = append(second, at[1].Sub(at[0])), append(third, at[2].Sub(at[1]))
 	}

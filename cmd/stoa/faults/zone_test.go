@@ -87,7 +87,7 @@ func TestF11Zones(t *testing.T) {
 			c.setDatabaseTime(at.Add(-10 * time.Minute))
 			c.waitUntilIdle() // missed ticks are started
 			c.setDatabaseTime(at.Add(-time.Second))
-			c.waitWithin(10*time.Second, "the moment comes", func() bool { return c.databaseTime().After(at) })
+			c.waitWithin(setupTimeout, "the moment comes", func() bool { return c.databaseTime().After(at) })
 			n := c.nodes[i%len(c.nodes)]
 			n.killProcess()
 			n.restartProcess()

@@ -16,12 +16,12 @@ import (
 // newScheduler returns what starts agents by their schedules. Every process runs one; each tick is claimed in the
 // database, so that one process starts it.
 func (s *Server) newScheduler() *trigger.Scheduler {
-	return trigger.NewScheduler(s.Storage.DB, trigger.SchedulerOptions{LoadConfigured: s.derived.loadSchedules, CheckBuild: s.Execution.checkBuild, StartTick: s.Execution.startTick, Bus: s.bus, Log: s.Log})
+	return trigger.NewScheduler(s.Storage.DB, trigger.SchedulerOptions{LoadConfigured: s.backgroundConfigs.loadSchedules, CheckBuild: s.Execution.checkBuild, StartTick: s.Execution.startTick, Bus: s.bus, Log: s.Log})
 }
 
 // NewSweeper returns what deletes the data that the retention of apps no longer keeps.
 func (s *Server) NewSweeper(log *slog.Logger) *retention.Sweeper {
-	o := retention.Options{Apps: s.Apps, LoadPolicy: s.derived.loadPolicy, SweepExternal: s.Execution.sweepExternal, Log: log}
+	o := retention.Options{Process: s.reporter.ProcessID(), Apps: s.Apps, LoadPolicy: s.backgroundConfigs.loadPolicy, SweepExternal: s.Execution.sweepExternal, Log: log}
 	if s.telemetry.metrics != nil {
 		o.OnSwept = s.telemetry.metrics.RecordSweep
 	}
@@ -33,15 +33,16 @@ func (s *Server) NewSweeper(log *slog.Logger) *retention.Sweeper {
 type backgroundConfigs struct {
 	apps       *tenancy.Service
 	defaultApp *DefaultApp
+	memory     *configMemory
 	billing    *billing.Service
 	log        *slog.Logger
 
 	mu    sync.Mutex // guards byApp
-	byApp map[db.ID]derivedConfig
+	byApp map[db.ID]backgroundConfig
 }
 
-// derivedConfig is what background work reads of a configuration. It is immutable.
-type derivedConfig struct {
+// backgroundConfig is what background work reads of a configuration. It is immutable.
+type backgroundConfig struct {
 	generation int64
 	crons      map[string]*trigger.Cron // by agent; nil if one of them is invalid
 	retention  retention.Policy         // of the configuration, without the plan's
@@ -51,8 +52,8 @@ type derivedConfig struct {
 const maxBackgroundConfigs = 10_000
 
 // newBackgroundConfigs returns an empty backgroundConfigs.
-func newBackgroundConfigs(apps *tenancy.Service, mine *DefaultApp, b *billing.Service, log *slog.Logger) *backgroundConfigs {
-	return &backgroundConfigs{apps: apps, defaultApp: mine, billing: b, log: log, byApp: map[db.ID]derivedConfig{}}
+func newBackgroundConfigs(apps *tenancy.Service, mine *DefaultApp, memory *configMemory, b *billing.Service, log *slog.Logger) *backgroundConfigs {
+	return &backgroundConfigs{apps: apps, defaultApp: mine, memory: memory, billing: b, log: log, byApp: map[db.ID]backgroundConfig{}}
 }
 
 // loadSchedules returns the schedules of an app's current revision, at the app's generation. The scheduler calls it when
@@ -93,7 +94,7 @@ func (c *backgroundConfigs) loadPolicy(ctx context.Context, a tenancy.App) (rete
 }
 
 // find returns the entry of an app if it is of that generation.
-func (c *backgroundConfigs) find(id db.ID, generation int64) (derivedConfig, bool) {
+func (c *backgroundConfigs) find(id db.ID, generation int64) (backgroundConfig, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d, ok := c.byApp[id]
@@ -101,19 +102,19 @@ func (c *backgroundConfigs) find(id db.ID, generation int64) (derivedConfig, boo
 }
 
 // derive returns what background work reads of a snapshot's configuration, and caches it.
-func (c *backgroundConfigs) derive(s *tenancy.Snapshot) (derivedConfig, error) {
+func (c *backgroundConfigs) derive(s *tenancy.Snapshot) (backgroundConfig, error) {
 	if d, ok := c.find(s.App.ID, s.App.Generation); ok {
 		return d, nil
 	}
-	cfg, err := c.defaultApp.parseConfig(s)
+	cfg, err := c.defaultApp.parseConfig(s, c.memory)
 	if err != nil {
-		return derivedConfig{}, err
+		return backgroundConfig{}, err
 	}
 	crons, err := trigger.ConfiguredCrons(cfg)
 	if err != nil {
 		c.log.Warn("the schedules of an app stay as they are", "app", s.App.Name, "error", err)
 	}
-	d := derivedConfig{s.App.Generation, crons, retention.ReadPolicy(cfg)}
+	d := backgroundConfig{s.App.Generation, crons, retention.ReadPolicy(cfg)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.byApp) >= maxBackgroundConfigs {

@@ -103,10 +103,10 @@ func (a *DefaultApp) useBuiltinConfig(loopback bool) (err error) {
 
 // newAppBuilder returns the function with which the runtime cache builds an app from a snapshot. The default app is
 // built from the operator's configuration with host powers; those of a tenant need grants.
-func (a *DefaultApp) newAppBuilder(deps runtime.Dependencies) func(ctx context.Context, s *tenancy.Snapshot) (*runtime.Runtime, error) {
+func (a *DefaultApp) newAppBuilder(deps runtime.Dependencies, memory *configMemory) func(ctx context.Context, s *tenancy.Snapshot) (*runtime.Runtime, error) {
 	return func(_ context.Context, s *tenancy.Snapshot) (*runtime.Runtime, error) {
 		t := runtime.Tenant{ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Limits: s.App.EffectiveLimits(), Plan: s.App.Plan, Grants: s.App.Grants, Hash: s.Hasher.Sum}
-		cfg, err := a.parseConfig(s)
+		cfg, err := a.parseConfig(s, memory)
 		if err != nil {
 			return nil, err
 		}
@@ -133,12 +133,18 @@ func logWarnings(log *slog.Logger, cfg *config.Config) {
 	}
 }
 
-// parseConfig returns the configuration of a snapshot: for the default app the one in force, else the app's own. A
-// tenant's configuration is untrusted: ${NAME} reads the app's secrets, never the environment.
-func (a *DefaultApp) parseConfig(s *tenancy.Snapshot) (*config.Config, error) {
+// parseConfig returns the configuration of a snapshot: for the default app the one in force, else the app's own.
+func (a *DefaultApp) parseConfig(s *tenancy.Snapshot, memory *configMemory) (*config.Config, error) {
 	if s.App.ID == tenancy.DefaultID {
 		return a.Config(), nil
 	}
+	return parseAppConfig(s, memory)
+}
+
+// parseAppConfig returns the app's own configuration of a snapshot. A tenant's configuration is untrusted: ${NAME} reads
+// the app's secrets, never the environment.
+func parseAppConfig(s *tenancy.Snapshot, memory *configMemory) (*config.Config, error) {
+	defer memory.beginReading(s.Config)()
 	return config.Parse(s.Config, config.Options{Lookup: s.Secret, Tenant: true, Grants: s.App.Grants, OperatorKey: lookupEnv})
 }
 
@@ -172,9 +178,9 @@ func checkAppConfig(src []byte, o config.Options, plan string, deps runtime.Depe
 }
 
 // newConfigChecker returns the check of tenancy.Options.CheckConfig.
-func newConfigChecker(deps runtime.Dependencies, tuner *gcTuner) func(ctx context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) ([]tenancy.Warning, error) {
+func newConfigChecker(deps runtime.Dependencies, memory *configMemory) func(ctx context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) ([]tenancy.Warning, error) {
 	return func(_ context.Context, src []byte, grants grant.List, plan string, secret func(string) (string, bool)) ([]tenancy.Warning, error) {
-		defer tuner.beginReading(src)()
+		defer memory.beginReading(src)()
 		problems, err := checkAppConfig(src, config.Options{Lookup: secret, Grants: grants, OperatorKey: lookupEnv}, plan, deps)
 		return newWarnings(problems), err
 	}

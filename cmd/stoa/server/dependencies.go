@@ -9,6 +9,7 @@ import (
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/config/document"
 	"stoa/agentsvc/config/redact"
+	"stoa/agentsvc/document/corpus"
 	"stoa/agentsvc/document/extract"
 	"stoa/agentsvc/document/indexing"
 	"stoa/agentsvc/egress"
@@ -73,23 +74,26 @@ func openDependencies(ctx context.Context, o Options, s Storage, bus *signal.Bus
 
 // newTenancyOptions returns the callbacks with which the tenancy service uses the configuration, billing, storage and
 // authentication packages. Package tenancy must not import them (see plan_test.go), so that they are given to it as
-// functions. stale is the age of a heartbeat at which a worker counts as dead. tuner gets the size of each configuration
-// that is read. apps points to the service that is made with the options.
-func newTenancyOptions(shared runtime.Dependencies, stale time.Duration, verifier *authz.Verifier, tuner *gcTuner, apps **tenancy.Service) tenancy.Options {
-	load := newDeletingLoader(apps)
+// functions. stale is the age of a heartbeat at which a worker counts as dead. memory is that of the configurations that are
+// read. apps points to the service that is made with the options.
+func newTenancyOptions(shared runtime.Dependencies, stale time.Duration, verifier *authz.Verifier, memory *configMemory, apps **tenancy.Service) tenancy.Options {
+	load := newDeletingLoader(apps, memory)
 	return tenancy.Options{
-		CheckConfig: newConfigChecker(shared, tuner), Guard: shared.FolderGuard,
+		CheckConfig: newConfigChecker(shared, memory), Guard: shared.FolderGuard,
 		DecodeConfig: func(src []byte) (map[string]any, error) {
-			defer tuner.beginReading(src)()
+			defer memory.beginReading(src)()
 			return document.Decode(src)
 		},
 		MaskConfig: func(src []byte) (text, asJSON []byte, err error) {
-			defer tuner.beginReading(src)()
+			defer memory.beginReading(src)()
 			return redact.MaskText(src)
 		},
 		RestoreMasked: func(given, old []byte) []byte {
-			defer tuner.beginReading(given)()
+			defer memory.beginReading(given, old)()
 			return redact.RestoreText(given, old)
+		},
+		CountDocuments: func(ctx context.Context, app db.ID) (map[string]int, error) {
+			return corpus.New(shared.DB, app, corpus.Limits{}).Documents.CountByStore(ctx)
 		},
 		FlattenConfig: config.LeafValues, Log: shared.Log, CheckPlan: newPlanCheck(shared.Billing),
 		// An app cannot claim a pair that the process itself accepts: it would otherwise decide about tokens of the

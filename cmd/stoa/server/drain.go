@@ -48,6 +48,8 @@ func (s *Server) drain(ctx, aborted context.Context, l listeners) error {
 	for _, p := range s.Execution.pools() {
 		p.BeginDrain()
 	}
+	s.network.drainer.beginStopping()
+	s.reporter.Wake()
 	s.network.drainer.awaitBalancers(aborted, s.Settings.Shutdown.DrainDelay)
 	var work errgroup.Group
 	// The pools drain in parallel: together they have only one shutdown timeout.
@@ -83,7 +85,7 @@ const (
 // requests: they probe /ready, see that the process is stopping and route elsewhere. If /ready was never probed there
 // is no load balancer to wait for. All fields are safe for concurrent use.
 type drainer struct {
-	stoppingSince     atomic.Pointer[time.Time] // set once by awaitBalancers
+	stoppingSince     atomic.Pointer[time.Time] // set once by beginStopping
 	probed            atomic.Bool               // /ready has been requested at least once
 	notReadyResponses atomic.Int64              // probes that were answered with "stopping"
 	lastRequest       atomic.Int64              // time of the last client request, in microseconds since startedAt
@@ -96,12 +98,21 @@ func newDrainer() *drainer { return &drainer{startedAt: time.Now()} }
 // checkReady returns an error while the process is stopping; see [Server.checkReady].
 func (d *drainer) checkReady(context.Context) error {
 	d.probed.Store(true)
-	if d.stoppingSince.Load() != nil {
+	if d.isStopping() {
 		d.notReadyResponses.Add(1)
 		return errors.New("stopping")
 	}
 	return nil
 }
+
+// beginStopping makes the process not ready. It may be called again.
+func (d *drainer) beginStopping() {
+	now := time.Now()
+	d.stoppingSince.CompareAndSwap(nil, &now)
+}
+
+// isStopping reports whether the process is stopping.
+func (d *drainer) isStopping() bool { return d.stoppingSince.Load() != nil }
 
 // noteRequest records that a client sent a request. Probes do not count.
 func (d *drainer) noteRequest() { d.lastRequest.Store(time.Since(d.startedAt).Microseconds()) }
@@ -120,8 +131,7 @@ func (d *drainer) trackRequests(next http.Handler) http.Handler {
 // awaitBalancers makes the process not ready and returns when the load balancers have noticed (minNotReadyResponses
 // and quietPeriod hold), after limit at the latest, or when ctx ends.
 func (d *drainer) awaitBalancers(ctx context.Context, limit time.Duration) {
-	now := time.Now()
-	d.stoppingSince.Store(&now)
+	d.beginStopping()
 	// No load balancer: a developer's server stops at once.
 	if !d.probed.Load() {
 		return

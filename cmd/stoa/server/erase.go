@@ -34,6 +34,9 @@ func eraseApp(ctx context.Context, by audit.Actor, shared runtime.Dependencies, 
 	if err := dropVectors(ctx, shared, a, load); err != nil {
 		return err
 	}
+	if err := corpus.New(shared.DB, a.ID, corpus.Limits{}).Vectors.Drop(ctx, true); err != nil {
+		return err
+	}
 	if err := awaitRuns(ctx, shared, stale, a); err != nil {
 		return err
 	}
@@ -44,7 +47,11 @@ func eraseApp(ctx context.Context, by audit.Actor, shared runtime.Dependencies, 
 // eraseMovedApp is eraseApp for an app that continues in another installation: its vector stores and its accounts are that
 // one's. What it has used still counts for the platform's budgets here.
 func eraseMovedApp(ctx context.Context, shared runtime.Dependencies, stale time.Duration, a tenancy.App) error {
-	if err := corpus.New(shared.DB, a.ID, corpus.Limits{}).Index.EndPasses(ctx); err != nil {
+	rows := corpus.New(shared.DB, a.ID, corpus.Limits{})
+	if err := rows.Index.EndPasses(ctx); err != nil {
+		return err
+	}
+	if err := rows.Vectors.Drop(ctx, true); err != nil {
 		return err
 	}
 	if err := awaitRuns(ctx, shared, stale, a); err != nil {
@@ -118,13 +125,13 @@ func dropCollections(ctx context.Context, shared runtime.Dependencies, a tenancy
 }
 
 // newDeletingLoader returns the loader for tenants' apps; apps is set when it is first called.
-func newDeletingLoader(apps **tenancy.Service) deletingLoader {
+func newDeletingLoader(apps **tenancy.Service, memory *configMemory) deletingLoader {
 	return func(ctx context.Context, id db.ID) (*config.Config, runtime.Tenant, error) {
 		s, err := (*apps).Revisions.LoadDeleting(ctx, id)
 		if err != nil {
 			return nil, runtime.Tenant{}, err
 		}
-		cfg, err := config.Parse(s.Config, config.Options{Lookup: s.Secret, Tenant: true, Grants: s.App.Grants, OperatorKey: lookupEnv})
+		cfg, err := parseAppConfig(s, memory)
 		t := runtime.Tenant{ID: s.App.ID, Name: s.App.Name, Revision: s.App.Revision, Plan: s.App.Plan, Grants: s.App.Grants, PrivateNetwork: s.App.Grants.Has(grant.PrivateNetwork)}
 		return cfg, t, err
 	}

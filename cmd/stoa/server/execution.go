@@ -48,15 +48,15 @@ type Execution struct {
 }
 
 // newExecution returns the execution of a process and the complete dependencies of apps: base with the pools and the
-// notifications. It takes the pools' first leases. A run is executed under a lease with an epoch; a worker whose lease
+// notifications. It takes the pools' first leases, as process. A run is executed under a lease with an epoch; a worker whose lease
 // was lost cannot change its tasks any more, because every such write is conditional on the epoch. A web process opens
 // RunPool in accept-only mode. On SQLite no other process can hold a lease, so that the runs a crashed predecessor left
 // behind are rescued at once.
-func newExecution(ctx context.Context, o Options, base runtime.Dependencies, apps *tenancy.Service, bus *signal.Bus, t telemetry, c *closers) (*Execution, runtime.Dependencies, error) {
+func newExecution(ctx context.Context, process string, o Options, base runtime.Dependencies, memory *configMemory, apps *tenancy.Service, bus *signal.Bus, t telemetry, c *closers) (*Execution, runtime.Dependencies, error) {
 	x := &Execution{apps: apps, hub: base.Hub, inMemory: base.InMemory, telemetry: t, log: o.Log}
 	q := o.Settings.Queue
 	options := queue.Options{
-		Workers: q.Workers, MaxInflight: q.MaxInflight, AppInflight: q.AppInflight, StaleAfter: q.StaleThreshold, Retry: base.Retry,
+		Worker: process, Workers: q.Workers, MaxInflight: q.MaxInflight, AppInflight: q.AppInflight, StaleAfter: q.StaleThreshold, Retry: base.Retry,
 		ConfigHash: o.DefaultApp.fileFingerprint, AcceptOnly: o.Settings.Role == roleWeb, Bus: bus, Calls: base.Hub, Log: o.Log,
 	}
 	// An attempt is executed by executeRun; the pool has taken the lease and renews it.
@@ -74,7 +74,7 @@ func newExecution(ctx context.Context, o Options, base runtime.Dependencies, app
 	complete.Notifications = newNotifyOptions(o, x.dispatchers, t)
 	cache := t.newRuntimeCacheOptions()
 	cache.Log, cache.OnChange = o.Log, x.handleAppChange
-	x.Runtimes = runtimecache.New(apps, o.DefaultApp.newAppBuilder(complete), cache)
+	x.Runtimes = runtimecache.New(apps, o.DefaultApp.newAppBuilder(complete, memory), cache)
 	c.add(func() error { x.Runtimes.Close(); return nil })
 	// A subscription that begins after an app was suspended or deleted ends at once instead of waiting for events
 	// that never come.

@@ -58,14 +58,6 @@ func (t *gcTuner) newBytesTracker() func(bytes int64) {
 	return func(bytes int64) { t.addBytes(bytes - last.Swap(bytes)) }
 }
 
-// beginReading counts the memory of the configuration src while it is read, until end is called. The tree of a large one
-// takes up to 25 MiB and is read again for each check: without pressure one of 0.3 MiB left 78 MiB of garbage.
-func (t *gcTuner) beginReading(src []byte) (end func()) {
-	bytes := document.EstimateMemory(src)
-	t.addBytes(bytes)
-	return func() { t.addBytes(-bytes) }
-}
-
 // addBytes adds to largeBytes and begins the pressure when the threshold is exceeded. CompareAndSwap lets one caller
 // change GOGC, since [debug.SetGCPercent] stops the world.
 func (t *gcTuner) addBytes(bytes int64) {
@@ -129,4 +121,39 @@ func readRuntimeMetric(name string) uint64 {
 	sample := []metrics.Sample{{Name: name}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
+}
+
+// configMemory bounds the memory of the configurations that this process reads at the same time. The tree of one takes up to
+// 25 MiB and is read again for each purpose: to restore and to mask secrets, to check it, for the audit trail, and to build
+// its app. A large configuration is read while no other large one is, of any app, and garbage is collected more often
+// meanwhile.
+type configMemory struct {
+	tuner *gcTuner
+	// large has capacity 1 and contains a value while a large configuration is read. It is no mutex, so that package synctest
+	// sees who waits for it.
+	large chan struct{}
+}
+
+func newConfigMemory(tuner *gcTuner) *configMemory {
+	return &configMemory{tuner, make(chan struct{}, 1)}
+}
+
+// beginReading counts the memory of configurations that are read together as in use until end is called. If they are large,
+// of more than pressureBytes, it first waits for the large ones before them. Before end the caller must neither wait for a
+// network or a database nor begin another reading.
+func (m *configMemory) beginReading(sources ...[]byte) (end func()) {
+	var bytes int64
+	for _, src := range sources {
+		bytes += document.EstimateMemory(src)
+	}
+	if bytes <= pressureBytes {
+		m.tuner.addBytes(bytes)
+		return func() { m.tuner.addBytes(-bytes) }
+	}
+	m.large <- struct{}{}
+	m.tuner.addBytes(bytes)
+	return func() {
+		m.tuner.addBytes(-bytes)
+		<-m.large
+	}
 }

@@ -55,7 +55,7 @@ func loadDocumentStores(ctx context.Context, s *Server, tenant db.ID) (indexing.
 		c.IsKept = true
 		return c, nil
 	}
-	cfg, err := s.DefaultApp.parseConfig(snapshot)
+	cfg, err := s.DefaultApp.parseConfig(snapshot, s.network.configMemory)
 	switch {
 	case err != nil: // a caller of the app gets the error
 		c.IsKept = true

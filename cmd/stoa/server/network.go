@@ -16,18 +16,20 @@ type network struct {
 	// drainer keeps the readiness of the process and waits for load balancers in a shutdown.
 	drainer *drainer
 	// gcTuner collects garbage more often while large bodies or answers are in memory.
-	gcTuner     *gcTuner
-	connections *listener.Limiter // counts the connections of all public listeners
-	streams     *listener.Limiter // counts the open requests over HTTP/2 and gRPC
-	tlsConfig   *tls.Config       // nil = plain HTTP and gRPC
+	gcTuner *gcTuner
+	// configMemory is that of the apps' configurations while they are read.
+	configMemory *configMemory
+	connections  *listener.Limiter // counts the connections of all public listeners
+	streams      *listener.Limiter // counts the open requests over HTTP/2 and gRPC
+	tlsConfig    *tls.Config       // nil = plain HTTP and gRPC
 }
 
 // newNetwork reads the certificate of server.tls, if one is configured. A process that is configured for TLS and cannot
 // read its certificate does not start, rather than serving without encryption.
 func newNetwork(o Options) (n network, err error) {
-	s := o.Settings.Listen
+	s, tuner := o.Settings.Listen, newGCTuner()
 	n = network{
-		drainer: newDrainer(), gcTuner: newGCTuner(),
+		drainer: newDrainer(), gcTuner: tuner, configMemory: newConfigMemory(tuner),
 		connections: listener.NewLimiter(s.MaxConnections, s.MaxAddressConnections, s.TrustedProxies), streams: listener.NewStreamLimiter(s.MaxConnections, s.TrustedProxies),
 	}
 	if cfg := o.DefaultApp.Config(); cfg != nil {

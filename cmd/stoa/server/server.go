@@ -34,15 +34,15 @@
 //     agentsvc/task/accept.go (pipeline.accept, one for messages, decisions, restored checkpoints and requeued runs),
 //     agentsvc/store/createtask.go (Tasks.Create, Tasks.Continue).
 //   - What does a model call reserve, and when is that settled or released? agentsvc/runtime/meteredmodel.go
-//     (meteredModel.Stream, meteredCall.reserveBudget, meteredCall.settleUsage), agentsvc/runtime/metering.go for
+//     (meteredModel.Stream, meteredCall.reserveBudget, meteredCall.settleUsage), agentsvc/runtime/meteredembedder.go for
 //     embedders (meteredEmbedder.Embed), billing/budget/reserve.go (Gate.ReserveBudget), billing/budget/settle.go
 //     (CostReservation.SettleUsage, CostReservation.ReleaseUsage), billing/budget/expiry.go for a dead process
 //     (Service.ExpireReservations).
-//   - What stops a worker that lost its lease? agentsvc/store/record.go (Runs.advanceTask compares the epoch, and all
-//     other statements of a record depend on it), agentsvc/queue/lease.go (leaseKeeper.renewBeforeExpiry,
-//     leaseKeeper.confirmHeartbeat), agentsvc/queue/active_run.go (activeRuns.stopLost). The epoch rises where the next
-//     worker begins, in agentsvc/store/run.go (Runs.BeginRun), and at a rescue, in agentsvc/store/runqueue.go
-//     (RunQueue.RescueRuns).
+//   - What stops a worker that lost its lease? agentsvc/store/lease.go (type Lease says where the epoch rises;
+//     Runs.advanceTask compares it, and all other statements of a record depend on that), agentsvc/store/record.go
+//     (Runs.appendRecord, where no row is a lost lease), agentsvc/queue/lease.go
+//     (leaseKeeper.renewBeforeExpiry, leaseKeeper.confirmHeartbeat), agentsvc/queue/active_run.go (activeRuns.stopLost),
+//     agentsvc/lease.go (LeaseCheck.Check, before each effect outside).
 //   - How does a decision continue a turn? agentsvc/surface/tenantapi/task.go (newDecisionHandler),
 //     agentsvc/task/decide.go (Decisions.Decide, turnFactory.newDecisionPlan), agentsvc/store/approval.go
 //     (Approvals.RecordDecisions), agentsvc/task/accept.go (pipeline.dispatch); the new run reads the decision in
@@ -51,12 +51,14 @@
 //   - What does a slow reader of a stream cost? agentsvc/surface/stream/writesse.go (Subscription.WriteSSE),
 //     agentsvc/surface/sse/sse.go (Writer.flushBuffer sets the deadline of each write), agentsvc/task/hub.go
 //     (Hub.publishLocal bounds the queue of a subscription), agentsvc/task/follow.go (logReader.stream, in which a reader
-//     that lags reads the log again).
+//     that lags reads the log again). A write may take [surface.Timeouts].PieceTimeout.
 //   - What follows a new revision? tenancy/runtimecache/cache.go (Cache.Acquire returns a new runtime from then on; the
 //     former one while the new revision cannot be built), and
 //     for a run that was accepted before execution.go (Execution.executeRun keeps its revision). Schedules:
 //     agentsvc/trigger/scheduler.go (Scheduler.syncSchedules), background.go (backgroundConfigs.loadSchedules),
-//     agentsvc/trigger/scheduletable.go (scheduleTable.saveSchedules replaces the stored ones).
+//     agentsvc/trigger/scheduletable.go (scheduleTable.saveSchedules replaces the stored ones; a
+//     configuration that cannot be loaded or built leaves them). A tick of a schedule that has gone starts nothing:
+//     agentsvc/runtime/triggers.go (Runtime.StartTick).
 //   - What must be added for a new protocol? surfaces.go (Server.newRoutes); the rest is in the package comment of
 //     agentsvc/surface.
 package server
@@ -72,10 +74,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"stoa/agentsvc"
+	"stoa/agentsvc/fleet"
 	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/store/leader"
 	"stoa/agentsvc/surface/idempotency"
+	"stoa/agentsvc/temporary"
 	"stoa/billing/export"
 	"stoa/cmd/stoa/server/metrics"
 	"stoa/tenancy"
@@ -104,7 +107,9 @@ type Options struct {
 type Server struct {
 	Options
 	telemetry telemetry
-	Storage   Storage
+	// reporter shows this process to the operator, through any process.
+	reporter *fleet.Reporter
+	Storage  Storage
 	// bus wakes other processes after a commit. A lost signal costs time and never data, because every reader also
 	// polls.
 	bus *signal.Bus
@@ -115,10 +120,10 @@ type Server struct {
 	// Dependencies are what the runtimes of all apps share.
 	Dependencies runtime.Dependencies
 	// Exporter sends usage to files, webhooks and Stripe.
-	Exporter  *export.Exporter
-	Execution *Execution
-	derived   *backgroundConfigs
-	network   network
+	Exporter          *export.Exporter
+	Execution         *Execution
+	backgroundConfigs *backgroundConfigs
+	network           network
 	// grpcListener is nil in a worker.
 	grpcListener net.Listener
 	// consoleListener is nil unless the console has a listener of its own.
@@ -149,6 +154,17 @@ func (c *closers) close() error {
 	return errors.Join(errs...)
 }
 
+// removeTemporaryFolders removes what processes that were killed have left. A failure is no reason not to serve.
+func removeTemporaryFolders(log *slog.Logger) {
+	removed, err := temporary.RemoveFolders()
+	if removed > 0 {
+		log.Info("the temporary folders of processes that were killed are removed", "folders", removed)
+	}
+	if err != nil {
+		log.Warn("a temporary folder of a process that was killed cannot be removed", "error", err)
+	}
+}
+
 // New constructs everything but the HTTP listener. If a step fails, it closes what the earlier steps opened. The order
 // is the order of dependency. A process whose schema is behind migrates it at its start, without --no-migrate.
 func New(ctx context.Context, o Options) (_ *Server, err error) {
@@ -166,6 +182,7 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	removeTemporaryFolders(o.Log)
 	storage, err := openStorage(ctx, o, t, &c)
 	if err != nil {
 		return nil, err
@@ -199,12 +216,13 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	var apps *tenancy.Service
-	apps = tenancy.New(storage.DB, storage.keyring, bus, newTenancyOptions(base, o.Settings.Queue.StaleThreshold, platform.verifier, network.gcTuner, &apps))
+	apps = tenancy.New(storage.DB, storage.keyring, bus, newTenancyOptions(base, o.Settings.Queue.StaleThreshold, platform.verifier, network.configMemory, &apps))
 	owned, err := openAppIdentity(ctx, apps, platform, base, &c)
 	if err != nil {
 		return nil, err
 	}
-	execution, complete, err := newExecution(ctx, o, base, apps, bus, t, &c)
+	id := fleet.NewProcessID()
+	execution, complete, err := newExecution(ctx, id, o, base, network.configMemory, apps, bus, t, &c)
 	if err != nil {
 		return nil, err
 	}
@@ -226,9 +244,13 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	reporter, err := newReporter(id, o, storage.DB, network.drainer, t)
+	if err != nil {
+		return nil, err
+	}
 	return &Server{
-		Options: o, telemetry: t, Storage: storage, bus: bus, Apps: apps, identity: identity{platform, owned}, router: hosts, Dependencies: complete, Exporter: exporter,
-		Execution: execution, derived: newBackgroundConfigs(apps, o.DefaultApp, base.Billing, o.Log), network: network, grpcListener: calls, consoleListener: pages, closers: c,
+		Options: o, telemetry: t, reporter: reporter, Storage: storage, bus: bus, Apps: apps, identity: identity{platform, owned}, router: hosts, Dependencies: complete, Exporter: exporter,
+		Execution: execution, backgroundConfigs: newBackgroundConfigs(apps, o.DefaultApp, network.configMemory, base.Billing, o.Log), network: network, grpcListener: calls, consoleListener: pages, closers: c,
 	}, nil
 }
 
@@ -325,8 +347,8 @@ func (s *Server) loops() []func(context.Context) error {
 	d, x := s.Dependencies, s.Execution
 	all := []func(context.Context) error{
 		s.bus.Run, s.Apps.Run, s.identity.issuer.Run, s.identity.registry.Run, s.identity.apiKeys.Run, s.identity.failures.Run, x.Runtimes.Run, x.RunPool.Run, x.inMemoryPool.Run, x.runDispatchers,
-		s.Storage.Quota.Run, d.InMemory.RunCleanup, d.Billing.Run, d.Billing.Invoices.Run, s.Exporter.Run, newStorageSampler(s.Storage.DB, s.Apps, d.Billing, s.Log).run,
-		s.NewSweeper(s.Log).Run, audit.NewInspector(s.Apps.Trail, leader.New(s.Storage.DB, "audit", agentsvc.NewID())).Run, idempotency.New(s.Storage.DB, s.Log).Run, s.network.gcTuner.Run,
+		s.Storage.Quota.Run, d.InMemory.RunCleanup, d.Billing.Run, d.Billing.Invoices.Run, s.Exporter.Run, newStorageSampler(s.reporter.ProcessID(), s.Storage.DB, s.Apps, d.Billing, s.Log).run,
+		s.NewSweeper(s.Log).Run, audit.NewInspector(s.Apps.Trail, leader.New(s.Storage.DB, "audit", s.reporter.ProcessID())).Run, idempotency.New(s.Storage.DB, s.Log).Run, s.network.gcTuner.Run, s.reporter.Run,
 	}
 	all = append(all, s.Storage.keyWatch.run, func(ctx context.Context) error {
 		return watchFormerKeys(ctx, s.Storage.DB, s.Storage.keyring, s.Apps.Trail, s.Log)

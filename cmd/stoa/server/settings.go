@@ -16,6 +16,7 @@ import (
 	"stoa/agentsvc/llm"
 	"stoa/agentsvc/runner"
 	"stoa/cmd/stoa/server/listener"
+	"stoa/tenancy/transfer"
 )
 
 // Flags are the settings of a process. Each may be given on the command line or in the environment, where its name is
@@ -53,6 +54,8 @@ type Flags struct {
 	MaxAnswer      *int           `split_words:"true" placeholder:"MIB" help:"MiB of text of one answer of a model (4)."`
 	AnswerMemory   *int           `split_words:"true" placeholder:"MIB" help:"MiB of answers and conversations in memory at a time, of runs and of callers each; an app has as many as it leaves free (160)."`
 	VectorMemory   *int           `split_words:"true" placeholder:"MIB" help:"MiB of vectors in memory at a time, of chromem and of documents that are being indexed; an app has as many as it leaves free (512)."`
+	MaxImport      *int64         `split_words:"true" placeholder:"MIB" help:"MiB of a file that stoa app import sends (8192)."`
+	MaxImportRows  *int64         `split_words:"true" placeholder:"ROWS" help:"Rows of a file that stoa app import sends (5000000)."`
 	// Programs of apps.
 	SandboxUser     *string `split_words:"true" placeholder:"USER" help:"The user, by name or number, that programs of apps run as where the server is root (nobody)."`
 	SandboxPrograms *string `split_words:"true" placeholder:"FOLDER,..." help:"Folders, besides the system's, whose programs apps may run and read (none)."`
@@ -141,6 +144,8 @@ type QueueSettings struct {
 type BoundSettings struct {
 	MaxAnswerMiB, AnswerMemoryMiB, VectorMemoryMiB int // MiB
 	AppBodyRateMiB                                 int // MiB a second
+	// MaxImportMiB and MaxImportRows bound the file of an app that is imported.
+	MaxImportMiB, MaxImportRows int64
 }
 
 // SandboxSettings are how programs of apps run.
@@ -211,6 +216,8 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 			AnswerMemoryMiB: firstNonNil(defaultAnswerMemory, line.AnswerMemory, e.AnswerMemory),
 			VectorMemoryMiB: firstNonNil(defaultVectorMemory, line.VectorMemory, e.VectorMemory),
 			AppBodyRateMiB:  firstNonNil(16, line.AppBodyRate, e.AppBodyRate),
+			MaxImportMiB:    firstNonNil(transfer.DefaultMaxBytes>>20, line.MaxImport, e.MaxImport),
+			MaxImportRows:   firstNonNil(transfer.DefaultMaxRows, line.MaxImportRows, e.MaxImportRows),
 		},
 		Sandbox:  SandboxSettings{User: firstNonNil("", line.SandboxUser, e.SandboxUser)},
 		Shutdown: ShutdownSettings{Timeout: firstNonNil(30*time.Second, line.ShutdownTimeout, e.ShutdownTimeout)},
@@ -324,6 +331,12 @@ func (s Settings) checkRanges() error {
 	}
 	if s.Bounds.AppBodyRateMiB < 1 || s.Bounds.AppBodyRateMiB > 1<<20 {
 		bad("--app-body-rate", "between 1 and 1048576")
+	}
+	if s.Bounds.MaxImportMiB < 1 || s.Bounds.MaxImportMiB > 1<<20 {
+		bad("--max-import", "between 1 and 1048576 MiB")
+	}
+	if s.Bounds.MaxImportRows < 1 {
+		bad("--max-import-rows", "at least 1")
 	}
 	if s.Queue.MaxRetries < 0 {
 		bad("--queue-max-retries", "0 or more")

@@ -45,6 +45,8 @@ var flagCases = map[string]struct {
 	"MaxAnswer":             {"5", func(s Settings) any { return s.Bounds.MaxAnswerMiB }, 5},
 	"VectorMemory":          {"322", func(s Settings) any { return s.Bounds.VectorMemoryMiB }, 322},
 	"AnswerMemory":          {"321", func(s Settings) any { return s.Bounds.AnswerMemoryMiB }, 321},
+	"MaxImport":             {"6", func(s Settings) any { return s.Bounds.MaxImportMiB }, int64(6)},
+	"MaxImportRows":         {"16", func(s Settings) any { return s.Bounds.MaxImportRows }, int64(16)},
 	"SandboxUser":           {"daemon", func(s Settings) any { return s.Sandbox.User }, "daemon"},
 	"SandboxPrograms":       {"/usr,/srv", func(s Settings) any { return len(s.Sandbox.Programs) }, 2},
 	"MaxConnections":        {"13", func(s Settings) any { return s.Listen.MaxConnections }, 13},

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"stoa/agentsvc"
 	"stoa/agentsvc/store/leader"
 	"stoa/agentsvc/store/quota"
 	"stoa/billing"
@@ -34,9 +33,9 @@ type storageSampler struct {
 	sizes map[db.ID]*usage.StorageSampler
 }
 
-// newStorageSampler returns a sampler with a lease holder's id that is unique to this process.
-func newStorageSampler(d *db.DB, apps *tenancy.Service, b *billing.Service, log *slog.Logger) *storageSampler {
-	return &storageSampler{db: d, apps: apps, billing: b, log: log, lease: leader.New(d, "storage", agentsvc.NewID()), sizes: map[db.ID]*usage.StorageSampler{}}
+// newStorageSampler returns the sampler of a process.
+func newStorageSampler(process string, d *db.DB, apps *tenancy.Service, b *billing.Service, log *slog.Logger) *storageSampler {
+	return &storageSampler{db: d, apps: apps, billing: b, log: log, lease: leader.New(d, "storage", process), sizes: map[db.ID]*usage.StorageSampler{}}
 }
 
 // run samples every sampleInterval until ctx ends, then releases the lease.

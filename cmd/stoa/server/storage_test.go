@@ -43,7 +43,7 @@ func TestSampleStorage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // two processes
-		s := newStorageSampler(h.Storage.DB, h.Apps, h.Dependencies.Billing, h.Log)
+		s := newStorageSampler("sampler", h.Storage.DB, h.Apps, h.Dependencies.Billing, h.Log)
 		for range 2 {
 			if err := s.sampleApps(t.Context()); err != nil {
 				t.Fatal(err)

@@ -58,13 +58,16 @@ func (s *Server) newFrontend(listens net.Addr, c cards) (*surface.Server, error)
 			AdminAttempts: s.identity.adminAttempts, OnFailedCredential: s.identity.failures.Count,
 		},
 		Idempotency: idempotency.New(s.Storage.DB, s.Log), Router: s.router, Runtimes: s.Execution.Runtimes,
-		PublicURL: s.publicURL(listens), Hosts: s.hostNames(listens), TrustedProxies: s.Settings.Listen.TrustedProxies, CORS: cors,
+		PublicURL: s.publicURL(listens), TrustedProxies: s.Settings.Listen.TrustedProxies, Browsers: surface.Browsers{Hosts: s.hostNames(listens), CORS: cors},
 		OnLargeBodies: s.network.gcTuner.newBytesTracker(), BodyRate: int64(s.Settings.Bounds.AppBodyRateMiB) << 20, ResponseMemory: capacity.NewPool(int64(s.Settings.Bounds.AnswerMemoryMiB)<<20, s.network.gcTuner.newBytesTracker()),
-		Tracer: s.telemetry.tracer, Log: s.Log,
+		Observe: s.telemetry.recordRequest, Tracer: s.telemetry.tracer, Log: s.Log,
 	}
-	// Without metrics the hooks stay nil and cost nothing.
+	// Without metrics the hook stays nil and costs nothing.
 	if m := s.telemetry.metrics; m != nil {
-		o.Observe, o.OnRefused = m.RecordRequest, m.RecordRefusal
+		o.OnRefused = m.RecordRefusal
+	}
+	if s.Settings.servesConsole() {
+		o.FindHomePage = newConsoleOptions(s.DefaultApp.authConfig(), s.consoleListener).FindHomePage
 	}
 	pages, err := newConsole(s.Settings, s.DefaultApp.authConfig(), s.consoleListener)
 	if err != nil {
@@ -129,7 +132,7 @@ func (s *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
 	if metrics.Enabled {
 		o.Metrics = s.telemetry.metrics.Handler()
 	}
-	deliveries := webhook.Options{DB: s.Storage.DB}
+	deliveries := webhook.Options{DB: s.Storage.DB, Log: s.Log}
 	if m := s.telemetry.metrics; m != nil {
 		deliveries.OnDelivery = m.RecordDelivery
 	}
@@ -140,9 +143,9 @@ func (s *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
 		a2a.Routes(a2a.Options{Cards: c.Builder}),
 		openai.Routes(openai.Options{}),
 		mcp.Routes(mcp.Options{}),
-		tenantapi.Routes(s.Apps),
+		tenantapi.Routes(s.Apps, s.Dependencies.Billing.Usage),
 		documents.Routes(),
-		admin.Routes(admin.Options{Apps: s.Apps, Issuer: s.identity.issuer, Keys: s.identity.apiKeys, DB: s.Storage.DB, InMemoryDB: s.Dependencies.InMemory.DB, DeadLetters: s.Execution.deadLetters, RestartKeys: s.DefaultApp.keysAwaitingRestart, Transfer: newTransfer(s)}),
+		admin.Routes(admin.Options{Apps: s.Apps, Issuer: s.identity.issuer, Keys: s.identity.apiKeys, DB: s.Storage.DB, InMemoryDB: s.Dependencies.InMemory.DB, DeadLetters: s.Execution.deadLetters, RestartKeys: s.DefaultApp.keysAwaitingRestart, ProcessID: s.reporter.ProcessID(), Transfer: newTransfer(s)}),
 		billingapi.Routes(billingapi.Options{Apps: s.Apps, Keys: s.identity.apiKeys, Billing: s.Dependencies.Billing}),
 		webhook.Routes(deliveries),
 	)
@@ -157,6 +160,11 @@ func newConsole(s Settings, auth config.Auth, l net.Listener) ([]surface.Route, 
 	if !s.servesConsole() {
 		return nil, nil
 	}
+	return web.Routes(newConsoleOptions(auth, l))
+}
+
+// newConsoleOptions returns what the console needs of its server. l is its own listener, nil = the main one.
+func newConsoleOptions(auth config.Auth, l net.Listener) web.Options {
 	var o web.Options
 	if l != nil {
 		o.At, _ = l.Addr().(*net.TCPAddr)
@@ -164,7 +172,7 @@ func newConsole(s Settings, auth config.Auth, l net.Listener) ([]surface.Route, 
 	if auth.Enabled && auth.ClientID != "" {
 		o.SignInURLs = []string{auth.Issuer, auth.JWKSURL}
 	}
-	return web.Routes(o)
+	return o
 }
 
 // newStudio returns the studio of the process; its File is nil if the studio is off.
@@ -199,7 +207,8 @@ func (s *Server) NewMetricsHandler() http.Handler {
 
 // newTransfer returns the service that exports and imports apps.
 func newTransfer(s *Server) *transfer.Service {
-	o := transfer.Options{Issuer: s.identity.issuer.TrustedIssuer().Issuer}
+	bounds := s.Settings.Bounds
+	o := transfer.Options{Issuer: s.identity.issuer.TrustedIssuer().Issuer, MaxBytes: bounds.MaxImportMiB << 20, MaxRows: bounds.MaxImportRows}
 	if books := s.Dependencies.Billing; books != nil {
 		o.InTx = books.AdoptApp
 		o.Imported = func(ctx context.Context, app tenancy.App) {

@@ -2,25 +2,32 @@ package server
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/document/indexing"
+	"stoa/agentsvc/fleet"
 	"stoa/agentsvc/guardrail"
 	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/apierror"
 	"stoa/agentsvc/trail"
 	"stoa/billing/budget"
 	"stoa/cmd/stoa/server/metrics"
 	"stoa/cmd/stoa/server/otlp"
+	"stoa/migrations"
+	"stoa/tenancy/db"
 	"stoa/tenancy/runtimecache"
 )
 
-// telemetry is what records events and spans of the process. Each field is nil if nothing reads its records.
+// telemetry is what records events and spans of the process. metrics and tracer are nil if nothing reads their records.
 type telemetry struct {
+	// traffic counts calls and runs for the operator's pages.
+	traffic *fleet.Recorder
 	metrics *metrics.Recorder
 	tracer  trace.Tracer
 }
@@ -28,6 +35,7 @@ type telemetry struct {
 // openTelemetry returns the tracer and the recorder that the configuration and the OTEL_* variables request.
 func openTelemetry(ctx context.Context, o Options, c *closers) (t telemetry, err error) {
 	var end func() error
+	t.traffic = fleet.NewRecorder()
 	if t.tracer, end, err = otlp.NewTracer(ctx, o.Version, o.Log); err != nil {
 		return t, err
 	}
@@ -66,7 +74,7 @@ func openMetrics(ctx context.Context, o Options) (*metrics.Recorder, error) {
 // metrics nor tracing needs stays nil, so that it costs nothing. RecordContent follows the OpenTelemetry variable for
 // GenAI content and affects the default app only.
 func (t telemetry) newInstrumentation() runtime.Instrumentation {
-	w := runtime.Instrumentation{RecordSpans: t.tracer != nil}
+	w := runtime.Instrumentation{RecordSpans: t.tracer != nil, OnRunEnded: t.recordRunEnd}
 	// The variable of the OpenTelemetry conventions for GenAI; content is off by default because it is personal data.
 	if text, _ := lookupEnv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"); text == "true" {
 		w.RecordContent = true
@@ -76,13 +84,11 @@ func (t telemetry) newInstrumentation() runtime.Instrumentation {
 		w.OnDocumentSearch, w.OnSearchPart = t.metrics.Documents.RecordSearch, t.metrics.Documents.RecordSearchPart
 		w.OnBudgetExhausted = func(app string) { t.metrics.RecordRefusal(app, surface.BudgetRule) }
 	}
-	if t.metrics != nil || t.tracer != nil {
-		w.OnRunEnded = t.recordRunEnd
-	}
 	return w
 }
 
-// recordRunEnd records the attempt of a run whose end is on the task's log: as the state of its span and as a metric.
+// recordRunEnd records the attempt of a run whose end is on the task's log: as the state of its span, as traffic and as
+// a metric.
 // state is "" if the run will be retried, took the time since the attempt began.
 func (t telemetry) recordRunEnd(ctx context.Context, app string, run store.Run, state agentsvc.State, took time.Duration) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
@@ -91,9 +97,50 @@ func (t telemetry) recordRunEnd(ctx context.Context, app string, run store.Run, 
 			trail.FailSpan(span, string(state))
 		}
 	}
+	t.traffic.RecordRun(app, state == "" || state == agentsvc.Failed, took)
 	if t.metrics != nil {
 		t.metrics.RecordRunEnd(ctx, app, run, state, took)
 	}
+}
+
+// recordRequest counts a request of a client. Only those to an agent that exists are calls.
+func (t telemetry) recordRequest(o surface.Observation) {
+	if o.Agent != "" {
+		took := o.Duration
+		if o.Stream {
+			took = -1
+		}
+		t.traffic.RecordCall(o.App, callOutcome(o), took)
+	}
+	if t.metrics != nil {
+		t.metrics.RecordRequest(o)
+	}
+}
+
+// callOutcome returns how a call ended for the operator. Over JSON-RPC the status of an error is 200, so that its code
+// decides. A webhook whose task failed is answered with 500 and no code.
+func callOutcome(o surface.Observation) fleet.Outcome {
+	switch {
+	case o.Code == apierror.ResourceExhausted:
+		return fleet.Refused
+	case o.Code == apierror.Internal, o.Code == apierror.Unavailable, o.Status >= http.StatusInternalServerError:
+		return fleet.Failed
+	case o.Code != "":
+		return fleet.Rejected
+	}
+	return fleet.Succeeded
+}
+
+// newReporter returns what writes about this process to the database.
+func newReporter(id string, o Options, d *db.DB, dr *drainer, t telemetry) (*fleet.Reporter, error) {
+	known, err := migrations.Latest(string(d.Engine()))
+	if err != nil {
+		return nil, err
+	}
+	return fleet.NewReporter(fleet.Options{
+		DB: d, Recorder: t.traffic, Process: fleet.Process{ID: id, Version: o.Version, Commit: o.Commit, Role: o.Settings.Role, Migration: known},
+		AwaitsRestart: o.DefaultApp.keysAwaitingRestart, IsStopping: dr.isStopping, Log: o.Log,
+	}), nil
 }
 
 // recordFinding counts a finding of a guardrail if metrics are enabled.

@@ -57,14 +57,30 @@ func (o *outputBuffer) Write(p []byte) (int, error) {
 	return o.text.Write(p)
 }
 
-// LaunchProcess starts program with args in the folder dir, with env in addition to the test's environment and the
-// secrets. The caller must end the process.
+// passedVariables are the variables of a test's environment that its processes get: where programs and temporary files
+// are, and how Go's runtime reports.
+var passedVariables = []string{"PATH", "HOME", "TMPDIR", "GORACE", "GODEBUG", "GOTRACEBACK", "GOCOVERDIR"}
+
+// Environment returns the environment of a process that a test starts: the secrets, then env. Of the test's own
+// environment it has passedVariables alone. Its other variables would be settings of the program (STOA_*, OTEL_*, PG*, the
+// API keys of models).
+func Environment(env ...string) []string {
+	var all []string
+	for _, name := range passedVariables {
+		if value, ok := os.LookupEnv(name); ok {
+			all = append(all, name+"="+value)
+		}
+	}
+	return append(append(all, "STOA_ADMIN_SECRET="+AdminSecret, "STOA_MASTER_KEY="+MasterKey), env...)
+}
+
+// LaunchProcess starts program with args in the folder dir, with the [Environment] that has env. The caller must end the
+// process.
 func LaunchProcess(program, dir string, env []string, args ...string) (*Process, error) {
 	p := &Process{Cmd: exec.Command(program, args...), ended: make(chan struct{})}
 	p.Cmd.Dir = dir
 	p.Cmd.Stdout, p.Cmd.Stderr = &p.out, &p.out
-	p.Cmd.Env = append(os.Environ(), "STOA_ADMIN_SECRET="+AdminSecret, "STOA_MASTER_KEY="+MasterKey)
-	p.Cmd.Env = append(p.Cmd.Env, env...)
+	p.Cmd.Env = Environment(env...)
 	if err := p.Cmd.Start(); err != nil {
 		return nil, err
 	}

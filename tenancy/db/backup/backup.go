@@ -1,4 +1,5 @@
-// Package backup writes the platform's SQLite file to a backup while a server uses it, and restores it from one.
+// Package backup writes the platform's SQLite file to a backup while a server uses it, and restores it from one. It also
+// records when the last backup of the database was made, on PostgreSQL by other tools.
 package backup
 
 import (
@@ -18,6 +19,7 @@ import (
 
 	_ "modernc.org/sqlite" // the driver
 
+	"stoa/agentsvc/temporary"
 	"stoa/tenancy/db"
 )
 
@@ -34,7 +36,7 @@ func Write(ctx context.Context, databaseURL, path string) error {
 		return fmt.Errorf("%s exists: a backup replaces no file, choose another name", path)
 	}
 	if _, err := os.Stat(source); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("the SQLite file %s does not exist: --database or STOA_DATABASE names the one of the server", source)
+		return missingError(source)
 	}
 	if err := writeBackup(ctx, source, path); err != nil {
 		return fmt.Errorf("back up %s: %w", source, err)
@@ -42,13 +44,18 @@ func Write(ctx context.Context, databaseURL, path string) error {
 	return nil
 }
 
+// missingError is the error for a database that is not at path.
+func missingError(path string) error {
+	return fmt.Errorf("the SQLite file %s does not exist: --database or STOA_DATABASE names the one of the server", path)
+}
+
 // writeBackup is Write of the file at source, which exists.
 func writeBackup(ctx context.Context, source, path string) error {
-	part, err := createPart(path)
+	folder, part, err := createPart(path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(part) }()
+	defer func() { _ = folder.Remove() }()
 	from, err := openFile(source, "&mode=ro")
 	if err != nil {
 		return err
@@ -151,19 +158,11 @@ var sideFiles = []string{"-wal", "-shm", "-journal"}
 
 // replaceFile puts a checked copy of the file at path in the place of target.
 func replaceFile(ctx context.Context, target, path string, check func(context.Context, string) error) error {
-	if err := removeParts(target); err != nil {
-		return err
-	}
-	part, err := createPart(target)
+	folder, part, err := createPart(target)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		_ = os.Remove(part)
-		for _, suffix := range sideFiles {
-			_ = os.Remove(part + suffix)
-		}
-	}()
+	defer func() { _ = folder.Remove() }()
 	if err := copyFile(ctx, path, part); err != nil {
 		return err
 	}
@@ -210,41 +209,33 @@ func sqlitePath(databaseURL string) (string, error) {
 	return path, nil
 }
 
-// partInfix is between a file's name and a random number in the name of what will become the file.
+// partInfix is between a file's name and a random number in the name of the folder of what will become the file.
 const partInfix = ".part-"
 
-// createPart creates an empty file in the folder of path, for what becomes the file at path, and returns its absolute
-// path. Its mode is 0600.
-func createPart(path string) (string, error) {
+// createPart creates a folder next to path, and in it an empty file for what becomes the file at path, and returns the
+// folder, which the caller removes, and the file's absolute path. The file has the mode 0600. SQLite's files next to it are
+// in the folder too. The folders that killed processes left of this path are removed, while those of others that are at work
+// stay. The lock that decides this is the folder's: on network file systems a lock of the file itself would exclude SQLite.
+func createPart(path string) (folder *temporary.Folder, part string, err error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	if _, err := os.Stat(filepath.Dir(absolute)); err != nil {
-		return "", err // names the folder, not the temporary file
+		return nil, "", err // names the folder, not the temporary one
 	}
-	f, err := os.CreateTemp(filepath.Dir(absolute), filepath.Base(absolute)+partInfix+"*")
+	if folder, err = temporary.CreateFolder(filepath.Dir(absolute), filepath.Base(absolute)+partInfix); err != nil {
+		return nil, "", err
+	}
+	part = filepath.Join(folder.Path, filepath.Base(absolute))
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
 	if err != nil {
-		return "", err
+		return nil, "", errors.Join(err, folder.Remove())
 	}
-	return f.Name(), f.Close()
-}
-
-// removeParts removes what restores that were killed have left of target. The caller has locked the file, so that none is at
-// work.
-func removeParts(target string) error {
-	entries, err := os.ReadDir(filepath.Dir(target))
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		if strings.HasPrefix(entry.Name(), filepath.Base(target)+partInfix) {
-			if err := os.Remove(filepath.Join(filepath.Dir(target), entry.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return folder, part, nil
 }
 
 // openFile opens the SQLite file at path with one connection and further parameters of its URL, without taking the lock.

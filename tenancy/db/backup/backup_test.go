@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"stoa/agentsvc/temporary"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/backup"
 	"stoa/tenancy/db/dbtest"
@@ -140,6 +141,107 @@ func TestWriteWhileUsed(t *testing.T) {
 	}
 	cancel()
 	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWriteKilled kills backups at moments of all their steps: afterwards there is no file of their name or the complete
+// one, and the next backup of the name removes what the killed ones left.
+func TestWriteKilled(t *testing.T) {
+	// Not in parallel: a program that is being started has the locks of other tests for a moment.
+	a := openAccounts(t, filepath.Join(t.TempDir(), "stoa.db"))
+	for range 100 { // so that a backup takes some time
+		a.exec(t, `INSERT INTO account (id, amount, filler) SELECT hex(randomblob(16)), 0, hex(randomblob(20000))`)
+	}
+	if err := a.move(t.Context(), 7); err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	kept := filepath.Join(folder, "kept")
+	run := func() *exec.Cmd {
+		cmd := exec.Command(os.Args[0], a.url())
+		cmd.Env = append(os.Environ(), writeVariable+"="+kept)
+		return cmd
+	}
+	began := time.Now()
+	if out, err := run().CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	took := time.Since(began)
+
+	const kills = 20
+	complete, left := 0, 0
+	for i := range kills {
+		if err := removeIfThere(kept); err != nil {
+			t.Fatal(err)
+		}
+		cmd := run()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		timer := time.AfterFunc(took*time.Duration(i+1)/kills, func() { _ = cmd.Process.Kill() })
+		_ = cmd.Wait()
+		timer.Stop()
+		names := listFolder(t, folder)
+		if slices.Contains(names, "kept") {
+			complete++
+			if got := amountsOf(t, kept); got != [2]int64{93, 7} {
+				t.Errorf("after kill %d the backup has %v", i+1, got)
+			}
+		}
+		if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "kept.part-") }) {
+			left++
+		}
+	}
+	t.Logf("%d kills within %v: %d backups are complete, after %d kills something was left", kills, took, complete, left)
+	if left == 0 {
+		t.Error("no kill left anything: the test checks nothing")
+	}
+	if err := errors.Join(removeIfThere(kept), removeIfThere(kept+"-wal"), removeIfThere(kept+"-shm")); err != nil {
+		t.Fatal(err)
+	}
+	if err := backup.Write(t.Context(), a.url(), kept); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"kept"}, listFolder(t, folder)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+// TestWriteAmongOthers checks that a backup leaves alone what another process is writing under the same name, and what
+// belongs to other names.
+func TestWriteAmongOthers(t *testing.T) {
+	// Not in parallel: see TestWriteKilled.
+	a := openAccounts(t, filepath.Join(t.TempDir(), "stoa.db"))
+	folder := t.TempDir()
+	dead := filepath.Join(folder, "kept.part-1")
+	for _, path := range []string{dead, filepath.Join(folder, "other.part-1")} {
+		if err := errors.Join(os.Mkdir(path, 0o700), os.WriteFile(filepath.Join(path, "kept"), []byte("half"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	working, err := temporary.CreateFolder(folder, "kept.part-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// CreateFolder has removed the first one.
+	if err := os.Mkdir(dead, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(working.Path, "kept"), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := backup.Write(t.Context(), a.url(), filepath.Join(folder, "kept")); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"kept", filepath.Base(working.Path), "other.part-1"}
+	if diff := cmp.Diff(want, listFolder(t, folder)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	if text, err := os.ReadFile(filepath.Join(working.Path, "kept")); err != nil || string(text) != "half" {
+		t.Errorf("what another process writes is %q (%v)", text, err)
+	}
+	if err := working.Remove(); err != nil {
 		t.Error(err)
 	}
 }
@@ -523,6 +625,56 @@ func TestWriteAsRoot(t *testing.T) {
 		}
 		if owner := info.Sys().(*syscall.Stat_t).Uid; owner != other {
 			t.Errorf("%s belongs to %d", e.Name(), owner)
+		}
+	}
+}
+
+// TestLastTime checks that the time of a backup is read where it was recorded, and that a later record replaces it.
+func TestLastTime(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		if at, err := backup.ReadTime(t.Context(), d); err != nil || !at.IsZero() {
+			t.Errorf("before the first backup: %v (%v)", at, err)
+		}
+		for _, unix := range []int64{1_790_000_000, 1_780_000_000, 1_790_000_001} {
+			want := time.Unix(unix, 0)
+			if err := backup.RecordTime(t.Context(), d.URL(), want); err != nil {
+				t.Fatal(err)
+			}
+			if at, err := backup.ReadTime(t.Context(), d); err != nil || !at.Equal(want) {
+				t.Errorf("the last backup is of %v, want %v (%v)", at, want, err)
+			}
+		}
+	})
+}
+
+// TestLastTimeFile checks that the file with the time of a backup is found for a link to the database as well, that it
+// replaces another user's, and that the file of a former attempt does not remain.
+func TestLastTimeFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := openAccounts(t, filepath.Join(dir, "stoa.db"))
+	link := filepath.Join(t.TempDir(), "linked.db")
+	if err := os.Symlink(a.file, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(a.file+".last-backup", nil, 0o400); err != nil { // of another user, or of touch
+		t.Fatal(err)
+	}
+	want := time.Unix(1_790_000_000, 0)
+	if err := backup.RecordTime(t.Context(), "sqlite://"+link, want); err != nil {
+		t.Fatal(err)
+	}
+	if at, err := backup.ReadTime(t.Context(), a.DB); err != nil || !at.Equal(want) {
+		t.Errorf("the last backup is of %v, want %v (%v)", at, want, err)
+	}
+	got := slices.DeleteFunc(listFolder(t, dir), func(name string) bool { return strings.HasSuffix(name, "-wal") || strings.HasSuffix(name, "-shm") })
+	if !slices.Equal(got, []string{"stoa.db", "stoa.db.last-backup"}) {
+		t.Errorf("the folder has %v", got)
+	}
+	for _, url := range []string{"sqlite://:memory:", "sqlite://" + filepath.Join(dir, "missing.db")} {
+		if err := backup.RecordTime(t.Context(), url, want); err == nil {
+			t.Errorf("a backup of %s is recorded", url)
 		}
 	}
 }

@@ -98,6 +98,33 @@ func NewEmptyPostgresURL(t testing.TB) string {
 	return newDatabase(t, "template0")
 }
 
+// NewVectorPostgres is NewPostgres on a server that has the files of the extension vector, in a version that Stoa uses. The
+// extension is not installed: [InstallVector] does that. Without the files it skips the test, or fails it if STOA_TEST_REQUIRE
+// is set.
+func NewVectorPostgres(t testing.TB) *db.DB {
+	t.Helper()
+	url := NewPostgresURL(t)
+	conn, err := pgx.Connect(context.Background(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	isThere := false
+	if err := conn.QueryRow(context.Background(), "SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'vector')").Scan(&isThere); err != nil {
+		t.Fatal(err)
+	}
+	if !isThere {
+		SkipMissing(t, "PostgreSQL has no pgvector; run `make test`, or STOA_TEST_PGVECTOR=$(.ci/pgvector) .ci/with-services go test ...")
+	}
+	return Open(t, url)
+}
+
+// InstallVector installs the extension vector in the database, as an administrator does.
+func InstallVector(t testing.TB, d *db.DB) {
+	t.Helper()
+	ExecSQL(t, d.URL(), "CREATE EXTENSION vector")
+}
+
 // ExecSQL executes statements in the PostgreSQL database at url.
 func ExecSQL(t testing.TB, url, statements string) {
 	t.Helper()
@@ -206,6 +233,42 @@ func HasLockWaiter(t *testing.T, d *db.DB) bool {
 func InsertTask(b *db.Batch, tenant db.ID, id string) {
 	b.Exec(nil, `INSERT INTO task (tenant, id, agent, context_id, owner_iss, owner_sub, state, epoch, seq, status_seq, turn, created_at, updated_at)
 		VALUES ($1, $2, 'a', 'c', 'stoa', 'ana', 'working', 1, 1, 1, 1, 0, 0)`, string(tenant), id)
+}
+
+// FailCommits makes each transaction fail at its commit that has updated a row of table such that condition, an
+// expression over the row NEW, is true: its statements have returned their rows by then, as on a disk that becomes full.
+// It lasts until stop is called.
+func FailCommits(t testing.TB, d *db.DB, table, condition string) (stop func()) {
+	t.Helper()
+	begin := []string{
+		"PRAGMA foreign_keys = ON", // only at a commit is a deferred reference checked
+		"CREATE TABLE uncommitted (id INTEGER PRIMARY KEY, missing INTEGER REFERENCES uncommitted (id) DEFERRABLE INITIALLY DEFERRED)",
+		"CREATE TRIGGER fail_commit AFTER UPDATE ON " + table + " WHEN " + condition + " BEGIN INSERT INTO uncommitted (missing) VALUES (-1); END",
+	}
+	end := []string{"DROP TRIGGER fail_commit", "DROP TABLE uncommitted", "PRAGMA foreign_keys = OFF"}
+	if d.Engine() == db.Postgres {
+		begin = []string{
+			"CREATE FUNCTION fail_commit() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'no space is left' USING ERRCODE = '53100'; END$$",
+			"CREATE CONSTRAINT TRIGGER fail_commit AFTER UPDATE ON " + table + " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (" + condition + ") EXECUTE FUNCTION fail_commit()",
+		}
+		end = []string{"DROP TRIGGER fail_commit ON " + table, "DROP FUNCTION fail_commit()"}
+	}
+	change := func(statements []string) {
+		t.Helper()
+		err := d.ChangeSchema(t.Context(), "", func(conn *sql.DB) error {
+			for _, text := range statements {
+				if _, err := conn.ExecContext(t.Context(), text); err != nil {
+					return fmt.Errorf("%s: %w", text, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(begin)
+	return func() { t.Helper(); change(end) }
 }
 
 // SkipMissing skips a test that needs what this machine does not have, and prints why. It fails the test if

@@ -118,6 +118,7 @@ func TestFields(t *testing.T) {
 		"without id":       {config.APISource{ContentField: "text"}, `[{"id":"a","text":"x"},{"text":"y"},{"id":{},"text":"z"},7]`, []string{"a: x", "(documents without id): error: 3 documents have no text or number in the field id, the first is number 2 of page 1; give them one"}, ""},
 		"no id at all":     {config.APISource{}, `[{"key":1},{"key":2}]`, nil, "none of the 2 documents has a text or a number in the field id; set id_field to the field that names a document"},
 		"long id":          {config.APISource{}, `[{"id":"` + strings.Repeat("k", 600) + `"}]`, []string{source.ShortenID(strings.Repeat("k", 600)) + ": error: the field id has more than 512 bytes"}, ""},
+		"line break in id": {config.APISource{}, `[{"id":"a\nb"}]`, []string{source.ShortenID("a\nb") + ": error: the field id has a control character, a line break or a mark of the direction of writing"}, ""},
 		"invalid UTF-8":    {config.APISource{ContentField: "text"}, "[{\"id\":\"a\xff\",\"text\":\"x\"}]", []string{"a\ufffd: x"}, ""},
 		"two lists":        {config.APISource{}, `{"a":[],"b":[]}`, nil, "page 1: the answer has 2 fields with a list; set items_field to the one with the documents; the documents stay as they are"},
 		"no items_field":   {config.APISource{ItemsField: "x"}, `{"a":[]}`, nil, "page 1: there is no field x, which items_field names; an empty page has an empty list; the documents stay as they are"},

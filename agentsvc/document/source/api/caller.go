@@ -12,7 +12,6 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
-	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/document/source"
 	"stoa/agentsvc/egress"
@@ -120,11 +119,12 @@ func (c *caller) tryPage(ctx context.Context, memory *capacity.MemoryReservation
 	}
 	memory.ReleaseBytes()
 	body, err := memory.ReadAll(ctx, resp.Body, maxPageBytes)
+	refused := source.DescribeRefusal(err, smallerPages)
 	switch {
 	case errors.Is(err, capacity.ErrTooManyBytes):
-		return nil, source.PermanentErrorf("it has more than %d bytes; ask for smaller pages", maxPageBytes)
-	case isRefused(err):
-		return nil, describeRefusal(err)
+		return nil, source.PermanentErrorf("it has more than %d bytes; %s", maxPageBytes, smallerPages)
+	case refused != nil:
+		return nil, refused
 	case err != nil:
 		return nil, describeCallError(err)
 	}
@@ -135,30 +135,19 @@ func (c *caller) tryPage(ctx context.Context, memory *capacity.MemoryReservation
 	return out, nil
 }
 
+// smallerPages is what to do about a page that is too large.
+const smallerPages = "ask for smaller pages"
+
 // reserve reserves n bytes; the error is a [*source.Error].
 func reserve(ctx context.Context, memory *capacity.MemoryReservation, n int64) error {
 	err := memory.ReserveBytes(ctx, n)
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case isRefused(err):
-		return describeRefusal(err)
+	}
+	if refused := source.DescribeRefusal(err, smallerPages); refused != nil {
+		return refused
 	}
 	return describeCallError(err)
-}
-
-// isRefused reports whether an error is the refusal of memory.
-func isRefused(err error) bool {
-	_, refused := errors.AsType[*agentsvc.Error](err)
-	return refused
-}
-
-// describeRefusal returns the error for a refusal of memory.
-func describeRefusal(err error) *source.Error {
-	if errors.Is(err, agentsvc.CodeTooLarge) {
-		return source.PermanentErrorf("it takes more memory than an app may have; ask for smaller pages")
-	}
-	return source.Errorf("there is no memory for it at present")
 }
 
 // describeCallError returns an error of the connection.

@@ -179,6 +179,11 @@ func (s *Source) newRecord(at *url.URL, item any) record {
 		r.id = source.ShortenID(r.id)
 		return r
 	}
+	if !source.IsPrintable(r.id) {
+		r.failed = source.PermanentErrorf("the field %s has a control character, a line break or a mark of the direction of writing", s.config.IDField)
+		r.id = source.ShortenID(r.id)
+		return r
+	}
 	content := item
 	if s.config.ContentField != "" {
 		content = lookUp(item, s.config.ContentField)

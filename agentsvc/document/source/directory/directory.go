@@ -4,7 +4,7 @@
 // The id of a document is its path below the folder, with slashes. Left out are: what the patterns do not fit, names
 // that begin with a dot unless a pattern writes the dot, ".git" and what is in it, links to folders, and what is no
 // regular file (pipes, devices, sockets). Listed, but failing when they are opened, are: files that are too large, files
-// that this server may not read, links that lead out of the folder, and names that are no UTF-8.
+// that this server may not read, links that lead out of the folder, and names that are no UTF-8 or cannot be printed.
 package directory
 
 import (
@@ -158,6 +158,8 @@ func (w *walk) visitFolder(ctx context.Context, folder string, depth int) error 
 		switch {
 		case !utf8.ValidString(e.name):
 			err = w.add(source.NewFailedItem(name, source.PermanentErrorf("the name of this file or folder is no UTF-8; rename it")))
+		case !source.IsPrintable(e.name):
+			err = w.add(source.NewFailedItem(name, source.PermanentErrorf("the name of this file or folder has a control character, a line break or a mark of the direction of writing; rename it")))
 		case e.folder:
 			err = w.visitFolder(ctx, name, depth+1)
 		default:

@@ -172,6 +172,11 @@ func TestHostileFiles(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(folder, "pipe.md"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	for _, name := range []string{"a\nb.md", "\u202edm.md"} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// Sparse: 5 GB that use no space.
 	huge, err := os.Create(filepath.Join(folder, "huge.md"))
 	if err != nil {
@@ -188,12 +193,14 @@ func TestHostileFiles(t *testing.T) {
 		}
 	}
 	const unreachable = "error: cannot be reached in the folder, e.g. because it is a link that leads out of it"
+	const unprintable = "error: the name of this file or folder has a control character, a line break or a mark of the direction of writing; rename it"
 	const noUTF8 = "error: the name of this file or folder is no UTF-8; rename it"
 	want := map[string]string{
 		"good.md": "good.md", "sub/in.md": "sub/in.md", "inside.md": "good.md", "out.md": unreachable, "up.md": unreachable, "outfolder.md": unreachable,
 		"loop.md":                          "error: is a link that leads to itself",
 		"huge.md":                          "error: the file has 5000000000 bytes, more than max_file_size (10485760); raise it or exclude the file",
 		source.ShortenID("bad\xffname.md"): noUTF8, source.ShortenID("bad\xfefolder"): noUTF8,
+		source.ShortenID("a\nb.md"): unprintable, source.ShortenID("\u202edm.md"): unprintable,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -230,7 +230,11 @@ func (p *parser) newContent(text string) (document.Content, error) {
 	if strings.TrimSpace(text) == "" {
 		return document.Content{}, source.PermanentErrorf("the tool %s found no text in the document", name)
 	}
-	content := document.Content{MediaType: "text/markdown", Sections: splitSections(text)}
+	sections, ok := splitSections(text)
+	if !ok {
+		return document.Content{}, source.PermanentErrorf("the tool %s made more than %d sections of the document: split it", name, maxSections)
+	}
+	content := document.Content{MediaType: "text/markdown", Sections: sections}
 	if first := content.Sections[0]; strings.HasPrefix(first.Text, "# ") {
 		content.Title = first.Place.Heading
 	}

@@ -110,6 +110,13 @@ func TestParse(t *testing.T) {
 		}}, ""},
 		"JSON": {parserTool{uriSchema, func(map[string]string) (string, bool) { return `{"pages":2,"text":"x","markdown":"y"}`, false }},
 			document.Content{MediaType: "text/markdown", Sections: []document.Section{{Text: "y", Place: document.Place{Line: 1}}}}, ""},
+		"many sections": {parserTool{uriSchema, func(map[string]string) (string, bool) { return strings.Repeat("#\nx\n", 60_000), false }}, document.Content{},
+			"the tool many sections made more than 50000 sections of the document: split it"},
+		"long heading": {parserTool{uriSchema, func(map[string]string) (string, bool) { return "# " + strings.Repeat("ü", 200) + "\n## b\n", false }},
+			document.Content{Title: strings.Repeat("ü", 100), MediaType: "text/markdown", Sections: []document.Section{
+				{Text: "# " + strings.Repeat("ü", 200) + "\n", Place: document.Place{Heading: strings.Repeat("ü", 100), Line: 1}},
+				{Text: "## b\n", Place: document.Place{Heading: strings.Repeat("ü", 100) + " > b", Line: 2}},
+			}}, ""},
 		"fails": {parserTool{uriSchema, func(map[string]string) (string, bool) { return "secret text", true }}, document.Content{}, "the tool fails could not read the document"},
 		"empty": {parserTool{uriSchema, func(map[string]string) (string, bool) { return `{"text":" \n"}`, false }}, document.Content{}, "the tool empty found no text in the document"},
 		"long":  {parserTool{uriSchema, func(map[string]string) (string, bool) { return strings.Repeat("x", 3<<20), false }}, document.Content{}, "the tool long made more text of the document than a tool may answer with"},

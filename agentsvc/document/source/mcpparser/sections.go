@@ -6,15 +6,20 @@ import (
 	"stoa/agentsvc/document"
 )
 
-// splitSections cuts Markdown at its headings. A section's place is the path of headings above it, with its own. What is
+// Bounds of what headings cost: a section repeats those above it.
+const (
+	maxHeading  = 200 // bytes of one
+	maxSections = 50_000
+)
+
+// splitSections cuts Markdown at its headings; ok is false if there are more than maxSections. A section's place is the path of headings above it, with its own. What is
 // in a fenced block of code is no heading. Text without headings is one section.
-func splitSections(text string) []document.Section {
-	var sections []document.Section
+func splitSections(text string) (sections []document.Section, ok bool) {
 	var headings [6]string
 	var section strings.Builder
 	place, line := document.Place{Line: 1}, 0
 	flush := func() {
-		if strings.TrimSpace(section.String()) != "" {
+		if strings.TrimSpace(section.String()) != "" && len(sections) <= maxSections {
 			sections = append(sections, document.Section{Text: section.String(), Place: place})
 		}
 		section.Reset()
@@ -31,7 +36,7 @@ func splitSections(text string) []document.Section {
 		case fence == "":
 			if level, title := headingOf(l); level > 0 {
 				flush()
-				headings[level-1] = title
+				headings[level-1] = cutHeading(title)
 				clear(headings[level:])
 				place = document.Place{Heading: joinHeadings(headings[:level]), Line: line}
 			}
@@ -39,7 +44,15 @@ func splitSections(text string) []document.Section {
 		section.WriteString(l)
 	}
 	flush()
-	return sections
+	return sections, len(sections) <= maxSections
+}
+
+// cutHeading returns the beginning of a heading that is longer than maxHeading.
+func cutHeading(title string) string {
+	if len(title) <= maxHeading {
+		return title
+	}
+	return strings.ToValidUTF8(title[:maxHeading], "")
 }
 
 // fenceOf returns the mark of a line that may open or close a block of code, "" if it is none.

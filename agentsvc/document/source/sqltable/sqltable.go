@@ -20,6 +20,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/document"
 	"stoa/agentsvc/document/source"
@@ -30,11 +31,12 @@ import (
 // Bounds of a listing.
 const (
 	maxRowBytes = 10 << 20
-	// maxPageRows bounds the rows of a page, maxPageBytes their text; a page ends with the row that goes beyond.
+	// maxPageRows bounds the rows of a page, maxPageBytes what is read of them; a page ends with the row that goes beyond.
 	maxPageRows  = 200
 	maxPageBytes = 16 << 20
-	// maxTitleLength is in characters.
-	maxTitleLength = 200
+	// maxTitleLength, maxUpdatedLength and maxAccessLength bound what is read of these columns, in characters. A title is
+	// cut; a row with a longer value of the others fails.
+	maxTitleLength, maxUpdatedLength, maxAccessLength = 200, 200, 16 << 10
 )
 
 // Options configure a [Source].
@@ -44,6 +46,8 @@ type Options struct {
 	Database db.ExternalDB
 	// Dialer is how the app reaches databases.
 	Dialer db.Dialer
+	// Memory names the pool and the app that the memory of pages is reserved from; nil = no bound in addition to those of a page.
+	Memory *capacity.MemoryReservation
 }
 
 // Source is a list of tables.
@@ -130,8 +134,15 @@ func describeError(name string, err error) error {
 		return source.Errorf("the source is closed")
 	}
 	message := db.PublicMessage(err)
+	refused := source.DescribeRefusal(err, "name fewer columns, or a view of fewer")
+	if refused != nil {
+		message = refused.Message
+	}
 	if message == "" {
 		message = egress.PublicMessage(err)
+	}
+	if refused != nil && refused.Permanent {
+		return source.PermanentErrorf("the table %s cannot be read: %s; its documents stay as they are", name, message)
 	}
 	return source.Errorf("the table %s cannot be read: %s; its documents stay as they are", name, message)
 }
@@ -186,28 +197,36 @@ func (s *Source) listTable(ctx context.Context, t *table, held *source.Held, add
 		}
 	}
 	p := position{limit: maxPageRows}
-	for {
-		var page []row
-		err := s.read(ctx, name, func(ctx context.Context, tx *sql.Tx) (err error) {
-			page, err = t.readPage(ctx, tx, l, &p)
+	for !p.done {
+		if err := s.listPage(ctx, t, l, &p, held, add); err != nil {
 			return err
-		})
+		}
+	}
+	return nil
+}
+
+// listPage lists the rows of the next page of a table. Until its end their memory is reserved.
+func (s *Source) listPage(ctx context.Context, t *table, l layout, p *position, held *source.Held, add func(source.Item) error) error {
+	memory := s.options.Memory.NewPart(1)
+	defer memory.ReleaseBytes()
+	var page []row
+	err := s.read(ctx, t.config.Table, func(ctx context.Context, tx *sql.Tx) (err error) {
+		page, err = t.readPage(ctx, tx, memory, l, p)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, r := range page {
+		item, err := s.newItem(ctx, t, l, r, held)
 		if err != nil {
 			return err
 		}
-		for _, r := range page {
-			item, err := s.newItem(ctx, t, l, r, held)
-			if err != nil {
-				return err
-			}
-			if err := add(item); err != nil {
-				return err
-			}
-		}
-		if p.done {
-			return nil
+		if err := add(item); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // newItem returns the document of a row.
@@ -217,6 +236,12 @@ func (s *Source) newItem(ctx context.Context, t *table, l layout, r row, held *s
 	switch {
 	case len(id) > source.MaxIDBytes || !utf8.ValidString(id):
 		return s.newFailedItem(id, access, source.PermanentErrorf("the value of the column %s makes an id of more than %d bytes or is no UTF-8", t.config.IDColumn, source.MaxIDBytes)), nil
+	case !source.IsPrintable(id):
+		return s.newFailedItem(id, access, source.PermanentErrorf("the value of the column %s has a control character, a line break or a mark of the direction of writing", t.config.IDColumn)), nil
+	case utf8.RuneCountInString(r.access.String) > maxAccessLength:
+		return s.newFailedItem(id, unreadableAccess, source.PermanentErrorf("the value of the column %s has more than %d characters", t.config.AccessColumn, maxAccessLength)), nil
+	case utf8.RuneCountInString(r.updated.String) > maxUpdatedLength:
+		return s.newFailedItem(id, access, source.PermanentErrorf("the value of the column %s has more than %d characters; name a column with a time or a version", t.config.UpdatedColumn, maxUpdatedLength)), nil
 	case err != nil:
 		return s.newFailedItem(id, access, source.PermanentErrorf("the column %s says in no known form who may read the row: %s", t.config.AccessColumn, err)), nil
 	case r.size > maxRowBytes:
@@ -236,6 +261,11 @@ func (s *Source) newItem(ctx context.Context, t *table, l layout, r row, held *s
 	if l.withText {
 		err = checkText(text)
 	} else { // the row has no time of change
+		memory := s.options.Memory.NewPart(1)
+		defer memory.ReleaseBytes()
+		if err := memory.ReserveBytes(ctx, r.size); err != nil {
+			return source.Item{}, describeError(t.config.Table, err)
+		}
 		text, err = read(ctx)
 	}
 	var failed *source.Error

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"stoa/agentsvc/capacity"
 	"stoa/agentsvc/config"
 	"stoa/agentsvc/document/source"
 	"stoa/tenancy/db"
@@ -111,6 +112,18 @@ type row struct {
 	text           string
 }
 
+// memory returns how many bytes the row takes in memory: all that was read of it, whatever the column.
+func (r row) memory() int {
+	n := len(r.id) + len(r.updated.String) + len(r.title.String) + len(r.access.String) + len(r.text)
+	switch key := r.key.(type) {
+	case string:
+		n += len(key)
+	case []byte:
+		n += len(key)
+	}
+	return n
+}
+
 // position is where a listing of a table is.
 type position struct {
 	after any // the last key; nil at the beginning
@@ -121,8 +134,8 @@ type position struct {
 	done  bool
 }
 
-// readPage reads the rows after p and moves p. It asks for one row more than the page has.
-func (t *table) readPage(ctx context.Context, tx *sql.Tx, l layout, p *position) ([]row, error) {
+// readPage reads the rows after p and moves p. It asks for one row more than the page has. memory reserves what it has read.
+func (t *table) readPage(ctx context.Context, tx *sql.Tx, memory *capacity.MemoryReservation, l layout, p *position) ([]row, error) {
 	text, args := t.selectPage(l, p)
 	rows, err := tx.QueryContext(ctx, text, args...)
 	if err != nil {
@@ -133,6 +146,9 @@ func (t *table) readPage(ctx context.Context, tx *sql.Tx, l layout, p *position)
 	size, more := 0, false
 	for rows.Next() {
 		r, err := t.scanRow(rows, l)
+		if err == nil {
+			err = memory.ReserveBytes(ctx, int64(r.memory()))
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -142,11 +158,11 @@ func (t *table) readPage(ctx context.Context, tx *sql.Tx, l layout, p *position)
 		if len(page) > 0 && page[len(page)-1].id == r.id {
 			return nil, t.errNotUnique()
 		}
-		if len(page) == p.limit || len(page) > 0 && size+len(r.text) > maxPageBytes {
+		if len(page) == p.limit || len(page) > 0 && size+r.memory() > maxPageBytes {
 			more, p.next = true, r.id
 			break
 		}
-		page, size = append(page, r), size+len(r.text)
+		page, size = append(page, r), size+r.memory()
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -172,15 +188,16 @@ func (t *table) errNotUnique() error {
 // selectPage returns the statement for a page.
 func (t *table) selectPage(l layout, p *position) (string, []any) {
 	d, c := t.dialect, t.config
-	optional := func(column string) string {
+	// A value that is longer than its bound is cut one character behind it, so that newItem sees that it is.
+	cut := func(column string, length int) string {
 		if column == "" {
 			return "NULL"
 		}
-		return d.textOf(column)
+		return fmt.Sprintf("substr(%s, 1, %d)", d.textOf(column), length)
 	}
 	parts := []string{
-		t.idColumn(), d.textOf(c.IDColumn), optional(c.UpdatedColumn), optional(c.AccessColumn),
-		fmt.Sprintf("substr(%s, 1, %d)", d.textOf(l.titleColumn), maxTitleLength), t.sizeExpression(),
+		t.idColumn(), d.textOf(c.IDColumn), cut(c.UpdatedColumn, maxUpdatedLength+1), cut(c.AccessColumn, maxAccessLength+1),
+		cut(l.titleColumn, maxTitleLength), t.sizeExpression(),
 	}
 	if l.withText {
 		parts = append(parts, t.textExpressions()...)

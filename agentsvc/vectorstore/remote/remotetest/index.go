@@ -73,6 +73,17 @@ func (x *Index) Find(collection string, ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return x.collections[collection][id] == nil })
 }
 
+// List returns the ids of all documents by collection.
+func (x *Index) List() map[string][]string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	all := map[string][]string{}
+	for name, c := range x.collections {
+		all[name] = slices.Sorted(maps.Keys(c))
+	}
+	return all
+}
+
 // Search returns the limit nearest documents of a collection.
 func (x *Index) Search(collection string, vector []float32, limit int) []vectorstore.Match {
 	x.mu.Lock()

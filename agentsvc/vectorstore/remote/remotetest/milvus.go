@@ -29,10 +29,9 @@ func milvusAnswer(code int, data any) map[string]any {
 	return map[string]any{"code": 0, "data": data}
 }
 
-// StartMilvus starts a server with the shapes of Milvus' published API and returns its address. Its searches are
+// StartMilvus starts a server with the shapes of Milvus' published API over index and returns its address. Its searches are
 // consistent only if they ask for it.
-func StartMilvus(t testing.TB) string {
-	index := NewIndex()
+func StartMilvus(t testing.TB, index *Index) string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in milvusRequest
 		path, isV2 := strings.CutPrefix(r.URL.Path, "/v2/vectordb")

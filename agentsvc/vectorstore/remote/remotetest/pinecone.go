@@ -24,9 +24,8 @@ type pineconeRequest struct {
 // pineconeNotFound is the answer for a namespace that does not exist.
 const pineconeNotFound = `{"code": 5, "message": "Namespace not found", "details": []}`
 
-// StartPinecone starts a server with the shapes of Pinecone's published API, consistent at once, and returns its address.
-func StartPinecone(t testing.TB) string {
-	index := NewIndex()
+// StartPinecone starts a server with the shapes of Pinecone's published API over index, consistent at once, and returns its address.
+func StartPinecone(t testing.TB, index *Index) string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in pineconeRequest
 		if r.Header.Get("Api-Key") != Key || r.Header.Get("X-Pinecone-Api-Version") == "" {

@@ -37,16 +37,16 @@ type (
 	}
 )
 
-// StartQdrant starts a server and returns its address.
-func StartQdrant(t testing.TB) string {
+// StartQdrant starts a server over index and returns its address.
+func StartQdrant(t testing.TB, index *Index) string {
 	l := Listen(t)
-	ServeQdrant(t, l)
+	ServeQdrant(t, l, index)
 	return l.Addr().String()
 }
 
-// ServeQdrant serves on l until the end of the test.
-func ServeQdrant(t testing.TB, l net.Listener, options ...grpc.ServerOption) {
-	s := &qdrantServer{index: NewIndex(), sizes: map[string]uint64{}}
+// ServeQdrant serves index on l until the end of the test.
+func ServeQdrant(t testing.TB, l net.Listener, index *Index, options ...grpc.ServerOption) {
+	s := &qdrantServer{index: index, sizes: map[string]uint64{}}
 	g := grpc.NewServer(append(options, grpc.UnaryInterceptor(func(ctx context.Context, in any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		md, _ := metadata.FromIncomingContext(ctx)
 		if !slices.Equal(md.Get("api-key"), []string{Key}) {

@@ -37,9 +37,8 @@ type weaviateRequest struct {
 // weaviateQuery matches the queries of a store: class, limit, and the ids or the vector.
 var weaviateQuery = regexp.MustCompile(`^\{Get\{(\w+)\(limit:(\d+) (?:where:\{path:\["id"\] operator:ContainsAny valueText:(\[.*\])\}|nearVector:\{vector:(\[.*\])\})\)\{_additional\{id distance\}\}\}\}$`)
 
-// StartWeaviate starts a server with the shapes that a real one has in TestRealStore, and returns its address.
-func StartWeaviate(t testing.TB) string {
-	index := NewIndex()
+// StartWeaviate starts a server over index with the shapes that a real one has in TestRealStore, and returns its address.
+func StartWeaviate(t testing.TB, index *Index) string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in weaviateRequest
 		if r.Header.Get("Authorization") != "Bearer "+Key {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"stoa/billing/budget"
 	"stoa/billing/export"
 	"stoa/tenancy/db"
+	"stoa/tenancy/db/backup"
 )
 
 // Sources are what the gauges read. All fields are required. The functions run on the goroutine of a
@@ -103,7 +105,7 @@ func (r *Recorder) RegisterGauges(s Sources) error {
 			show(float64(former), withLabel("state", "former"))
 			show(float64(missing), withLabel("state", "missing"))
 		}, "state")
-	d.defineDatabaseState(s.DB)
+	d.defineDatabaseState(guard, s.DB)
 	d.newObservedCounter("stoa_storage_refused", "", "Writes that were refused since their app stores as much as it may.", observeInt(s.WritesRefused))
 	if s.DB.Engine() == db.Postgres {
 		d.defineConnectionPool(s.DB)
@@ -138,11 +140,14 @@ func (r *Recorder) registerBillingGauges(guard *queryGuard, s Sources) {
 		}
 	}, "budget", "app")
 	exports := newCachedQuery(guard, s.Exports)
-	r.defined.newGauge("stoa_export_lag", "s", "Age of the oldest usage of a batch that the receiver of an export has not accepted, 0 if there is none.",
+	r.defined.newGauge("stoa_export_lag", "s", "Age of the oldest usage of a batch that the receiver of an export has not accepted, or the time for which no process has delivered, 0 if there is neither.",
 		func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
 			list, _ := exports(ctx)
 			for _, x := range list {
-				show(x.Lag.Seconds(), withLabel("export", x.Name))
+				// Of an export that is configured no more, no process has the claim.
+				if slices.Contains(s.ExportNames, x.Name) {
+					show(x.Lag.Seconds(), withLabel("export", x.Name))
+				}
 			}
 		}, "export")
 	for _, name := range s.ExportNames {
@@ -201,7 +206,7 @@ func newCachedQuery[T any](guard *queryGuard, query func(ctx context.Context) (T
 }
 
 // defineDatabaseState defines what shows whether the database works. Free space is known of SQLite's disk only.
-func (i *instruments) defineDatabaseState(d *db.DB) {
+func (i *instruments) defineDatabaseState(guard *queryGuard, d *db.DB) {
 	i.newGauge("stoa_db_outage", "", "1 while the database does not answer this process (unreachable), or its disk is full (disk_full), otherwise 0.",
 		func(_ context.Context, show func(float64, ...metric.ObserveOption)) {
 			for kind, outage := range map[string]error{"unreachable": db.ErrUnreachable, "disk_full": db.ErrDiskFull} {
@@ -219,6 +224,13 @@ func (i *instruments) defineDatabaseState(d *db.DB) {
 			}
 		})
 	}
+	last := newCachedQuery(guard, func(ctx context.Context) (time.Time, error) { return backup.ReadTime(ctx, d) })
+	i.newGauge("stoa_db_last_backup", "s", "Unix time at which the last complete backup was begun, on PostgreSQL as stoa backup record notes it; 0 if none is recorded.", func(ctx context.Context, show func(float64, ...metric.ObserveOption)) {
+		// A database in memory has none.
+		if at, err := last(ctx); err == nil {
+			show(float64(max(at.Unix(), 0)))
+		}
+	})
 }
 
 // defineConnectionPool defines the statistics of the PostgreSQL connection pool. SQLite has no pool.

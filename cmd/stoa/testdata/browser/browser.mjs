@@ -18,7 +18,7 @@ const open = async address => {
   const call = (name, ...args) => page.evaluate(([name, args]) => globalThis.eval(name)(...args), [name, args])
   // until waits for what a page has seen of a task.
   const until = async (i, what) => {
-    await page.waitForFunction(([i, what]) => globalThis.eval(`(seen => ${what})`)(followed(i)), [i, what], {polling: 20, timeout: 20000})
+    await page.waitForFunction(([i, what]) => globalThis.eval(`(seen => ${what})`)(followed(i)), [i, what], {polling: 20, timeout: 60000})
     return call('followed', i)
   }
   return {call, until}

@@ -1,10 +1,13 @@
 // The screens of an app's developer in a real browser: node console-build.mjs FOLDER CHROMIUM URL SHOTS DEVELOPER ATTACK, where
 // DEVELOPER is a token of an app and ATTACK a text that would run in a page that reads it as HTML. Its last line is what the
 // pages showed.
+import {mkdtemp, rm, writeFile} from 'node:fs/promises'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
 import {start} from './console-pages.mjs'
 
 const [folder, executablePath, url, shots, developer, attack] = process.argv.slice(2)
-const {open, signIn, visit, check, picture, finish} = await start({folder, executablePath, url, shots})
+const {open, signIn, until, visit, check, picture, finish} = await start({folder, executablePath, url, shots})
 const seen = {}
 
 // The configuration: an error at its line while typing, completion, a description, a saved revision, a difference, a
@@ -24,7 +27,7 @@ await editor.press('Control+End')
 await page.keyboard.insertText('  helper:\n    lmm: demo\n')
 await page.getByText('2 errors', {exact: true}).waitFor()
 seen.problems = await page.getByRole('list', {name: 'Problems'}).getByRole('listitem').allInnerTexts().then(all => all.map(t => t.replace(/\s+/g, ' ')))
-seen.marks = await page.locator('.cm-lint-marker-error').count()
+seen.marks = await until(() => page.locator('.cm-lint-marker-error').count(), n => n === 2)
 await picture(page, 'config-error')
 await editor.press('Control+z')
 await page.keyboard.insertText('  helper:\n')
@@ -72,7 +75,18 @@ await page.getByLabel('Compare with').selectOption('1')
 await page.getByRole('button', {name: 'Restore revision 1'}).click()
 await page.getByRole('group', {name: 'Restore revision 1'}).getByRole('button', {name: 'Restore'}).click()
 await page.getByText('Revision 1 is in force again, as revision 5.').waitFor()
-seen.restored = await page.evaluate(() => !document.querySelector('.editor').shadowRoot.textContent.includes('helper'))
+seen.restored = await until(() => page.evaluate(() => !document.querySelector('.editor').shadowRoot.textContent.includes('helper')), Boolean)
+// Who restores a revision without a document store is told of its documents first.
+const before = await (await fetch(`${url}/config`, {headers: {...headers, Accept: 'application/yaml'}})).text()
+await fetch(`${url}/config`, {method: 'PUT', headers: {...headers, 'Content-Type': 'application/yaml'}, body: before.replace('document_stores:', 'document_stores:\n  shelf: {source: {type: upload}}')})
+// The other process learns of the store a moment later.
+await until(() => fetch(`${url}/v1/document-stores/shelf/documents/one`, {method: 'PUT', headers: {...headers, 'Content-Type': 'text/plain'}, body: 'one'}), response => response.ok)
+await signIn(page, developer, {path: 'config'})
+await page.getByLabel('Compare with').selectOption('5')
+await page.getByRole('button', {name: 'Restore revision 5'}).click()
+seen.warned = await page.getByRole('group', {name: 'Restore revision 5'}).locator('span', {hasText: 'shelf'}).innerText()
+await page.getByRole('group', {name: 'Restore revision 5'}).getByRole('button', {name: 'Restore'}).click()
+await page.getByText('Revision 5 is in force again, as revision 7.').waitFor()
 // A secret goes in and never comes back.
 await page.getByLabel('Name of the secret').fill('PAY_KEY')
 await page.getByLabel('Value', {exact: true}).fill('sk-of-acme-0123456789')
@@ -123,15 +137,21 @@ await shelf.getByRole('button', {name: 'Read the source again'}).waitFor()
 await visit(shelf, 'Documents')
 await shelf.getByRole('link', {name: 'manual', exact: true}).click()
 await shelf.getByText('There are no documents here yet.').waitFor()
-const file = (name, text, mimeType = 'text/markdown') => ({name, mimeType, buffer: Buffer.from(text)})
+// Files of the disk: a large one that this program sent to the browser itself would take it ten seconds.
+const disk = await mkdtemp(join(tmpdir(), 'stoa-browser-'))
+const file = async (name, text) => {
+  await writeFile(join(disk, name), text)
+  return join(disk, name)
+}
 const chooser = shelf.waitForEvent('filechooser')
 await shelf.getByRole('button', {name: 'Upload files'}).click()
-await (await chooser).setFiles([
+await (await chooser).setFiles(await Promise.all([
   file('warranty.md', '# Warranty\n\nThe warranty is two years.'), file('returns.md', '# Returns\n\nSend it back within thirty days.'),
-  file(attack.replaceAll('/', '_') + '.txt', attack, 'text/plain'), file('large.txt', 'x'.repeat(21 << 20), 'text/plain'),
-])
+  file(attack.replaceAll('/', '_') + '.txt', attack), file('large.txt', 'x'.repeat(21 << 20)),
+]))
 await shelf.getByRole('list', {name: 'Uploads'}).getByText('created').nth(2).waitFor()
 await shelf.getByRole('list', {name: 'Uploads'}).getByRole('alert').waitFor()
+await rm(disk, {recursive: true})
 seen.uploads = await shelf.getByRole('list', {name: 'Uploads'}).getByRole('listitem').evaluateAll(all => all.map(li => /created|Try again/.exec(li.innerText)?.[0]))
 await shelf.getByText('3 documents').waitFor()
 const shelves = shelf.getByRole('region', {name: 'Documents'})
@@ -164,15 +184,34 @@ await shelf.getByLabel('Agent').selectOption('zoe')
 await shelf.getByLabel('Message', {exact: true}).fill('hello')
 await shelf.getByRole('button', {name: 'Send'}).click()
 await shelf.locator('.turn').last().getByText('completed', {exact: true}).waitFor()
-await visit(shelf, 'Usage')
-await shelf.getByRole('region', {name: 'Usage by agent'}).getByRole('cell', {name: 'zoe'}).waitFor({timeout: 45000})
+// The page reads it when it is opened, unless it did so within the last second, and again every half minute.
+const zoe = shelf.getByRole('region', {name: 'Usage by agent'}).getByRole('cell', {name: 'zoe'})
+await until(async () => {
+  await visit(shelf, 'Playground')
+  await visit(shelf, 'Usage')
+  return zoe.waitFor({timeout: 2000}).then(() => true, () => false)
+}, Boolean)
+await zoe.waitFor()
 await shelf.getByLabel('Group').selectOption('model')
 await shelf.waitForURL(/by=model/)
 await shelf.getByRole('region', {name: 'Usage by model'}).getByRole('cell', {name: /scripted/}).waitFor()
-seen.budget = await shelf.getByRole('list', {name: 'Budgets'}).getByRole('listitem').allInnerTexts().then(all => all.map(t => t.replace(/\s+/g, ' ').replace(/ begins anew.*/, '')))
+seen.budget = await until(
+  () => shelf.getByRole('list', {name: 'Budgets'}).getByRole('listitem').allInnerTexts().then(all => all.map(t => t.replace(/\s+/g, ' ').replace(/ begins anew.*/, ''))), ([first]) => / 4 tokens of/.test(first),
+)
 const saved = shelf.waitForEvent('download')
 await shelf.getByRole('button', {name: 'Save as CSV'}).click()
 seen.csv = (await saved).suggestedFilename()
 await picture(shelf, 'usage')
+
+// A schedule is run at once, and its last starts are listed; the address says whose.
+await visit(shelf, 'Triggers')
+await schedule.getByRole('button', {name: 'Run now'}).click()
+await schedule.getByRole('link', {name: 'The task that it started'}).waitFor()
+await schedule.getByRole('button', {name: 'Last starts'}).click()
+await shelf.waitForURL(/starts=reporter/)
+const starts = shelf.getByRole('region', {name: 'Last starts of reporter'})
+await starts.getByRole('link', {name: 'Task'}).waitFor()
+seen.starts = await starts.getByRole('row').nth(1).innerText().then(t => [t.includes('by hand'), t.includes('started')])
+await picture(shelf, 'starts')
 
 await finish(seen)

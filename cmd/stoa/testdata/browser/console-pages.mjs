@@ -6,6 +6,8 @@ export async function start({folder, executablePath, url, shots}) {
   const {chromium} = await import(pathToFileURL(folder + '/node_modules/playwright-core/index.mjs'))
   const axe = await readFile(folder + '/node_modules/axe-core/axe.min.js', 'utf8')
   const browser = await chromium.launch({executablePath, args: ['--no-sandbox']})
+  // Long enough for a machine that does much else at the same time.
+  const patience = 60000
   const complaints = []
   const hosts = new Set()
 
@@ -18,19 +20,9 @@ export async function start({folder, executablePath, url, shots}) {
     process.exit(1)
   })
 
-  // open returns a page of a browser's own profile, which writes down errors and addresses. refusals are patterns of
-  // "STATUS PATH" of answers that the journey expects: Chromium writes every answer of 4xx to the console. mayBreak is for a page
-  // whose server dies: it writes that a connection broke, at any time after.
-  const open = async ({refusals = [], mayBreak = false, ...options} = {}) => {
-    const context = await browser.newContext({viewport: {width: 1200, height: 900}, reducedMotion: 'reduce', ...options})
-    const page = await context.newPage()
-    // Long enough for a machine that does much else at the same time.
-    page.setDefaultTimeout(60000)
-    await page.addInitScript(() => {
-      globalThis.violations = []
-      globalThis.pwned = 0
-      document.addEventListener('securitypolicyviolation', e => globalThis.violations.push(`${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}:${e.lineNumber}`))
-    })
+  // watch writes down what goes wrong in a page, and which hosts it asks.
+  const watch = (page, refusals, mayBreak) => {
+    page.setDefaultTimeout(patience)
     // Other pages, such as those of an OpenID provider, are not what is tested.
     const isOurs = () => page.url().startsWith(url)
     page.on('console', m => {
@@ -43,7 +35,21 @@ export async function start({folder, executablePath, url, shots}) {
     page.on('pageerror', e => isOurs() && complaints.push(String(e)))
     page.on('request', r => isOurs() && hosts.add(new URL(r.url()).host))
     page.on('dialog', d => { complaints.push('dialog ' + d.message()); d.dismiss() })
-    return page
+  }
+
+  // open returns a page of a browser's own profile, which writes down errors and addresses. refusals are patterns of
+  // "STATUS PATH" of answers that the journey expects: Chromium writes every answer of 4xx to the console. mayBreak is for a page
+  // whose server dies: it writes that a connection broke, at any time after.
+  const open = async ({refusals = [], mayBreak = false, ...options} = {}) => {
+    const context = await browser.newContext({viewport: {width: 1200, height: 900}, reducedMotion: 'reduce', ...options})
+    await context.addInitScript(() => {
+      globalThis.violations = []
+      globalThis.pwned = 0
+      document.addEventListener('securitypolicyviolation', e => globalThis.violations.push(`${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}:${e.lineNumber}`))
+    })
+    // A page may open others.
+    context.on('page', page => watch(page, refusals, mayBreak))
+    return context.newPage()
   }
   const signIn = async (page, token, {keep = false, path = ''} = {}) => {
     await page.goto(`${url}/console/${path}`)
@@ -51,6 +57,14 @@ export async function start({folder, executablePath, url, shots}) {
     if (keep) await page.getByLabel('Keep it until this tab closes').check()
     await page.getByRole('button', {name: 'Sign in', exact: true}).click()
     await page.getByRole('navigation', {name: 'Console'}).waitFor()
+  }
+  // until reads something until it is as expected, or the time of a wait has passed, and returns what it read last: what is never as
+  // expected is seen in the journey's last line.
+  const until = async (read, isExpected) => {
+    for (const end = Date.now() + patience; ; await new Promise(done => setTimeout(done, 100))) {
+      const got = await read()
+      if (isExpected(got) || Date.now() > end) return got
+    }
   }
   const visit = (page, name) => page.getByRole('navigation', {name: 'Console'}).getByRole('link', {name}).click()
   // Without a folder for pictures pages are checked in one form alone.
@@ -60,7 +74,8 @@ export async function start({folder, executablePath, url, shots}) {
     const found = await page.evaluate(() => ({violations: globalThis.violations.splice(0), pwned: globalThis.pwned, images: document.querySelectorAll('#root img').length}))
     complaints.push(...found.violations)
     if (found.pwned || found.images) complaints.push(`markup of a tenant became part of the page: ${JSON.stringify(found)}`)
-    await page.evaluate(axe)
+    // A document needs the program once.
+    if (await page.evaluate(() => !globalThis.axe)) await page.evaluate(axe)
     const results = await page.evaluate(() => globalThis.axe.run(document, {resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']}))
     for (const v of results.violations.filter(v => ['serious', 'critical'].includes(v.impact))) {
       complaints.push(`${name || page.url()}: ${v.id}: ${v.nodes.slice(0, 3).map(n => n.target.join(' ') + ' ' + n.html.slice(0, 160) + ' ' + (n.any[0]?.message ?? '')).join(' | ')}`)
@@ -76,6 +91,12 @@ export async function start({folder, executablePath, url, shots}) {
       await check(page, `${name} ${kind}`)
       const width = await page.evaluate(() => document.documentElement.scrollWidth)
       if (viewport && width > viewport.width) complaints.push(`${name} is ${width} pixels wide on a phone`)
+      complaints.push(...(await page.evaluate(() => {
+        const isCut = e => e.scrollWidth > e.clientWidth
+        const badges = [...document.querySelectorAll('.scroll .mantine-Badge-label')].filter(isCut).map(e => `the badge ${e.innerText} is cut`)
+        const tables = [...document.querySelectorAll('.scroll')].filter(e => isCut(e) && e.querySelectorAll('th').length < 5).map(e => `columns of ${e.ariaLabel} are out of sight`)
+        return [...badges, ...tables]
+      })).map(what => `${name} ${kind}: ${what}`))
       await shoot(page, `${name}-${kind}`, fullPage)
       if (viewport) await page.setViewportSize(before)
     }
@@ -88,5 +109,5 @@ export async function start({folder, executablePath, url, shots}) {
     console.log(JSON.stringify(seen))
     await browser.close()
   }
-  return {open, signIn, visit, shoot, check, picture, finish, complaints}
+  return {open, signIn, until, visit, shoot, check, picture, finish, complaints}
 }

@@ -29,7 +29,7 @@ seen.kept = await page.evaluate(() => [sessionStorage.length, document.cookie])
 const first = sent.at(-1)
 await page.getByText('No task fits').waitFor()
 // The token expires in five seconds: the next calls have another one, and nothing was asked.
-await page.waitForRequest(r => r.url().includes('/tasks') && !!r.headers().authorization && r.headers().authorization !== first, {timeout: 30000})
+await page.waitForRequest(r => r.url().includes('/tasks') && !!r.headers().authorization && r.headers().authorization !== first)
 seen.renewed = await page.getByRole('alert').count()
 await check(page)
 

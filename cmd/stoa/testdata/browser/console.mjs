@@ -1,6 +1,8 @@
 // The console in a real browser: node console.mjs FOLDER CHROMIUM URL SHOTS USER APPROVER STRANGER ATTACK, where USER and APPROVER
 // are tokens of one app, STRANGER is one of another, and ATTACK is a text that would run in a page that reads it as HTML. Its
 // last line is what the pages showed. SHOTS is the folder for pictures.
+import {execFile} from 'node:child_process'
+import {promisify} from 'node:util'
 import {start} from './console-pages.mjs'
 
 const [folder, executablePath, url, shots, user, approver, stranger, attack] = process.argv.slice(2)
@@ -42,12 +44,27 @@ seen.callOfUser = await mine.locator('.turn').last().locator('.call pre').allInn
 await say(mine, attack)
 await state(mine, 'completed')
 seen.attack = (await mine.locator('.turn').last().locator('.answer .text').last().innerText()) === 'You said: ' + attack
-await mine.locator('.turn').last().getByRole('button', {name: 'Copy as curl'}).click()
-const curl = await mine.locator('.turn').last().locator('.snippet pre').innerText()
-seen.curl = [curl.includes('$STOA_TOKEN'), curl.includes(user), curl.includes('/agents/assistant')]
+// The copied programs make the call, with the token of the environment.
+const run = {curl: ['bash', '-c'], javascript: ['node', '--input-type=module', '-e'], python: ['python3', '-c']}
+seen.copied = {}
+for (const [language, [program, ...args]] of Object.entries(run)) {
+  await mine.locator('.turn').last().getByLabel('Copy as').selectOption(language)
+  const text = await mine.locator('.turn').last().locator('.snippet pre').innerText()
+  const {stdout} = await promisify(execFile)(program, [...args, text], {env: {...process.env, STOA_TOKEN: user}})
+  seen.copied[language] = [text.includes('STOA_TOKEN'), text.includes(user), stdout.includes('"completed"'), stdout.includes(JSON.stringify('You said: ' + attack).slice(1, -1))]
+}
+await check(mine)
 await mine.getByRole('button', {name: 'New conversation'}).click()
-await say(mine, 'never')
-await mine.locator('.turn').last().getByRole('button', {name: 'Cancel'}).click()
+await say(mine, 'lines')
+// The answer grows while the button is pressed.
+const cancel = mine.getByRole('button', {name: 'Cancel', exact: true})
+const answer = mine.locator('.turn').last().locator('.answer')
+await answer.getByText('first').waitFor()
+const {x, y, width, height} = await cancel.boundingBox()
+await mine.mouse.move(x + width / 2, y + height / 2)
+await mine.mouse.down()
+await answer.getByText('second').waitFor()
+await mine.mouse.up()
 await state(mine, 'cancelled')
 seen.conversations = await mine.getByRole('navigation', {name: 'Conversations'}).getByRole('button', {name: 'assistant'}).count()
 await mine.getByRole('button', {name: 'New conversation'}).click()
@@ -66,17 +83,23 @@ await theirs.getByRole('button', {name: 'Edit arguments'}).click()
 await theirs.getByLabel('Arguments').fill('{"expression": "20 + 3"}')
 await theirs.getByLabel('Comment').fill('less')
 await theirs.getByRole('button', {name: 'Approve with edits'}).click()
-await theirs.getByText('Nothing waits for you').waitFor()
+await theirs.getByText('Approved', {exact: true}).waitFor()
 await theirs.waitForFunction(() => document.title === 'Stoa')
-await shoot(theirs, 'inbox-empty-dark')
 await state(mine, 'completed')
 seen.decided = await mine.locator('.turn').last().locator('.answer .text').last().innerText()
 await say(mine, 'pay')
 await state(mine, 'input required')
-await theirs.getByText('Pay it?').waitFor()
-await theirs.getByRole('button', {name: 'Reject'}).click()
-await theirs.getByText('Nothing waits for you').waitFor()
+await theirs.waitForFunction(() => document.title === '(1) Stoa')
+// What was decided stays in its place, and what came later below it: a second click hits no other call.
+const decisions = theirs.locator('.approval')
+seen.inbox = [await decisions.count(), await decisions.first().getByRole('button').count()]
+await decisions.last().getByRole('button', {name: 'Reject'}).click()
+await theirs.getByText('Rejected', {exact: true}).waitFor()
 await state(mine, 'rejected')
+await visit(theirs, 'Tasks')
+await visit(theirs, 'Inbox')
+await theirs.getByText('Nothing waits for you').waitFor()
+await shoot(theirs, 'inbox-empty-dark')
 
 // Tasks: the filter is in the address and survives a reload; a task's timeline with results, which the approver's role sees.
 await visit(theirs, 'Tasks')
@@ -91,8 +114,56 @@ seen.completed = await theirs.getByText(/^\d tasks$/).innerText()
 await theirs.getByRole('row', {name: 'The sum'}).getByRole('link').click()
 await theirs.locator('.timeline .call').waitFor()
 await theirs.locator('.timeline').getByText('completed', {exact: true}).waitFor()
-seen.timeline = await theirs.locator('.timeline > li').evaluateAll(all => all.map(li => li.innerText.replace(/^.*(ago|now|in \d+ seconds?)\s*/, '').replace(/\s+/g, ' ')))
+const stepsOf = page => page.locator('.timeline > li').evaluateAll(all => all.map(li => li.innerText.replace(/^\+[\d.]+ (m?s|min \d+ s)\s*/, '').replace(/\s+/g, ' ').replace(/(under )?[\d.]+ m?s\b/, 'TIME')))
+await theirs.locator('.timeline').getByText('checkpoint', {exact: true}).waitFor()
+seen.timeline = await stepsOf(theirs)
 await shoot(theirs, 'task-dark')
+await theirs.getByRole('button', {name: 'Raw events'}).click()
+await theirs.waitForURL(/view=raw/)
+await theirs.locator('.timeline').getByText('"kind": "tool_result"').waitFor()
+await check(theirs)
+await theirs.getByRole('button', {name: 'Raw events'}).click()
+
+// The filter by text and time is in the address too.
+await visit(theirs, 'Tasks')
+await theirs.getByLabel('Text', {exact: true}).fill('THE SUM IS')
+await theirs.getByLabel('Opened since').fill('2020-01-01')
+await theirs.getByRole('search').getByRole('button', {name: 'Search'}).click()
+await theirs.waitForURL(/text=THE(\+|%20)SUM(\+|%20)IS/)
+await theirs.getByText(/to look at$/).waitFor()
+await theirs.waitForFunction(() => document.querySelectorAll('table.tasks tbody tr').length === 1)
+await theirs.reload()
+await theirs.getByText(/to look at$/).waitFor()
+seen.foundByText = [await theirs.getByLabel('Text', {exact: true}).inputValue(), await theirs.locator('table.tasks tbody tr').count()]
+await check(theirs)
+await shoot(theirs, 'tasks-search-dark')
+await theirs.getByLabel('Opened before').fill('2020-01-02')
+await theirs.getByRole('search').getByRole('button', {name: 'Search'}).click()
+await theirs.getByText('No task fits').waitFor()
+
+// A task that failed is restored from a checkpoint: another task goes on from there.
+await say(mine, 'fail after open sesame')
+await state(mine, 'failed')
+const failed = new URL(await mine.locator('.turn').last().getByRole('link', {name: 'Task'}).getAttribute('href'), url).pathname
+await theirs.goto(url + failed)
+await theirs.locator('.timeline').getByText('guardrail', {exact: true}).waitFor()
+seen.failedTimeline = await stepsOf(theirs)
+await check(theirs)
+await shoot(theirs, 'task-failed-dark')
+await theirs.getByRole('button', {name: /^Restore from here/}).click()
+await theirs.waitForURL(address => address.pathname !== failed && address.pathname.startsWith('/console/tasks/'))
+await theirs.locator('.timeline').getByText('failed', {exact: true}).waitFor()
+seen.restored = await theirs.locator('dl').innerText().then(t => t.includes('assistant'))
+
+// A task at work shows since when its step is under way.
+await say(mine, 'never')
+await mine.locator('.turn').last().locator('.text', {hasText: 'wait'}).last().waitFor()
+await theirs.goto(url + new URL(await mine.locator('.turn').last().getByRole('link', {name: 'Task'}).getAttribute('href'), url).pathname)
+await theirs.getByText(/^Under way: the model, for [1-9]\d* s$/).waitFor()
+await check(theirs)
+await theirs.getByRole('button', {name: 'Cancel the task'}).click()
+await theirs.locator('.timeline').getByText('cancelled', {exact: true}).waitFor()
+await state(mine, 'cancelled')
 await theirs.goto(`${url}/console/playground`)
 await say(theirs, 'echo ' + attack)
 await state(theirs, 'completed')
@@ -146,7 +217,9 @@ await shoot(tab, 'palette-light')
 await tab.keyboard.press('Enter')
 await tab.waitForURL(/tasks\?agent=assistant/)
 await tab.keyboard.press('Control+k')
+await tab.getByRole('dialog', {name: 'Go to'}).waitFor()
 await tab.keyboard.press('Escape')
+await tab.getByRole('dialog').waitFor({state: 'detached'})
 seen.palette = await tab.getByRole('dialog').count()
 
 // Another app sees nothing of it. Signing out forgets.

@@ -14,14 +14,14 @@ const init = {protocolVersion: '2025-11-25', capabilities: {}, clientInfo: {name
 // tries has a page at address use the server at origin.
 const tries = async (address, origin) => {
   const page = await browser.newPage()
-  page.setDefaultTimeout(20000)
+  page.setDefaultTimeout(60000)
   const landed = await page.goto(address)
   const seen = {landed: landed.status()}
   await page.addScriptTag({path: new URL('page.js', import.meta.url).pathname})
   // run has a function of the page do its work, and says where one does not end.
   const run = (name, ...args) => Promise.race([
     page.evaluate(([name, args]) => globalThis.eval(name)(...args), [name, args]),
-    new Promise((_, fail) => setTimeout(fail, 20000, new Error(`${name} ${args[0]} does not end`)).unref()),
+    new Promise((_, fail) => setTimeout(fail, 60000, new Error(`${name} ${args[0]} does not end`)).unref()),
   ])
   const approve = `${origin}/tasks/${task}/approve`
   seen.cards = (await run('ask', origin + '/agents', '')).status
@@ -38,7 +38,7 @@ const tries = async (address, origin) => {
   ]) seen.blob.push((await run('post', origin + path, body)).status)
   seen.socket = await run('converse', origin + '/v1/agents/assistant/stream', [], 'hello')
   const source = await run('follow', `${origin}/v1/agents/assistant/tasks/${task}:subscribe?after=0`)
-  await page.waitForFunction(i => { const s = globalThis.eval('followed')(i); return s.refused || s.states.length > 0 }, source, {polling: 20, timeout: 20000})
+  await page.waitForFunction(i => { const s = globalThis.eval('followed')(i); return s.refused || s.states.length > 0 }, source, {polling: 20, timeout: 60000})
   seen.source = (await run('followed', source)).states.length > 0
   await run('form', approve, JSON.stringify({call_id: call}))
   await run('form', `${origin}/agents/assistant`, JSON.stringify(rpc('message:send', {message: {role: 'user', parts: [{type: 'text', text: 'hello'}]}})))

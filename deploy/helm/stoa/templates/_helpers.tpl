@@ -18,6 +18,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- if .Values.image.digest }}{{ .Values.image.repository }}@{{ .Values.image.digest }}{{ else }}{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
+{{/* The address for gRPC that cards show, "" for that of the process. */}}
+{{- define "stoa.publicGRPC" -}}
+{{- if .Values.publicGRPC }}{{ .Values.publicGRPC }}
+{{- else if and .Values.ingress.enabled .Values.ingress.grpc.enabled }}{{ .Values.ingress.grpc.host }}:443
+{{- else if and .Values.gateway.enabled .Values.gateway.grpc.enabled .Values.publicURL }}
+{{- $url := urlParse .Values.publicURL }}
+{{- $url.host }}{{ if not (regexMatch ":[0-9]+$" $url.host) }}:{{ ternary 443 80 (eq $url.scheme "https") }}{{ end }}
+{{- end }}
+{{- end }}
+
 {{/* What a process may do: nothing that needs a privilege. */}}
 {{- define "stoa.podSecurity" -}}
 runAsNonRoot: true
@@ -100,6 +110,9 @@ spec:
         {{- end }}
         {{- with $.Values.publicURL }}
         - --public-url={{ . }}
+        {{- end }}
+        {{- with include "stoa.publicGRPC" $ }}
+        - --public-grpc={{ . }}
         {{- end }}
         {{- with $.Values.trustedProxies }}
         - --trusted-proxies={{ join "," . }}

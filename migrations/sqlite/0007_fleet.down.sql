@@ -1,0 +1,4 @@
+-- Removes what is known of processes, their counts of calls, and the last starts by triggers.
+DROP TABLE IF EXISTS trigger_start;
+DROP TABLE IF EXISTS traffic;
+DROP TABLE IF EXISTS process;
