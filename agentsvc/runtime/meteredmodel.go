@@ -138,9 +138,13 @@ func (m meteredModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm
 			if err != nil {
 				err = &llm.ModelError{Model: m.model, Err: err}
 			}
-			if !yield(chunk, err) {
+			if !yield(chunk, err) || err != nil {
 				return
 			}
+		}
+		// A vendor that reports no usage gets an estimate, which belongs on the task's log like a reported one.
+		if c.estimateUsage(ctx) {
+			yield(llm.Chunk{Usage: &c.usage}, nil)
 		}
 	}
 }
@@ -256,18 +260,25 @@ func (c *meteredCall) reportUsage() {
 // settleTimeout bounds how long it may take to record what a call has used. The caller may be gone by then.
 const settleTimeout = 5 * time.Second
 
-// settleUsage ends the call. If the vendor reported no usage, because the stream was aborted or by its nature, the
-// usage is estimated, up to the bound of the call. A call that failed before its response began has used nothing.
-func (c *meteredCall) settleUsage(ctx context.Context) {
-	if !c.reported && (c.started || !c.failed) {
-		if maximum := c.req.MaxTokens; maximum > 0 {
-			c.estimatedTokens = min(c.estimatedTokens, maximum)
-		}
-		c.usage.InputTokens, c.usage.OutputTokens, c.usage.Estimated = c.countInput(ctx), c.estimatedTokens, true
-		c.usage.Took = c.elapsed()
-		c.reported = true
-		c.reportUsage()
+// estimateUsage estimates the usage, up to the bound of the call, if the vendor reported none because the stream was
+// aborted or by its nature, and returns whether it did. A call that failed before its response began has used nothing.
+func (c *meteredCall) estimateUsage(ctx context.Context) bool {
+	if c.reported || c.failed && !c.started {
+		return false
 	}
+	if maximum := c.req.MaxTokens; maximum > 0 {
+		c.estimatedTokens = min(c.estimatedTokens, maximum)
+	}
+	c.usage.InputTokens, c.usage.OutputTokens, c.usage.Estimated = c.countInput(ctx), c.estimatedTokens, true
+	c.usage.Took = c.elapsed()
+	c.reported = true
+	c.reportUsage()
+	return true
+}
+
+// settleUsage ends the call.
+func (c *meteredCall) settleUsage(ctx context.Context) {
+	c.estimateUsage(ctx)
 	if c.reported && c.onCharge != nil {
 		c.onCharge(ctx, c.usage)
 	}

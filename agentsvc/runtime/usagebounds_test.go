@@ -167,3 +167,42 @@ func TestImplausibleUsage(t *testing.T) {
 		})
 	}
 }
+
+// TestUnreportedUsage checks that a call whose vendor reports no usage is on the task's log with an estimate, and counted once.
+func TestUnreportedUsage(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, openAIDelta(`{"content":"Hello."}`, `"stop"`)+"data: [DONE]\n\n")
+	}))
+	t.Cleanup(srv.Close)
+	d := dbtest.NewSQLite(t)
+	books, err := billing.Open(t.Context(), d, signal.New(nil, nil), billing.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := fmt.Sprintf("llms: {m: {provider: openai, model: m, api_key: k, base_url: %q}}\nagents: {helper: {llm: m}}", srv.URL)
+	a := newAppWith(t, d, mustParse(t, src, config.Options{}), privateNetworkTenant, slog.New(slog.DiscardHandler), func(h *runtime.Dependencies) { h.Billing = books })
+	_, events, err := a.Tasks().Messages.SubmitAndFollow(t.Context(), newSubmission("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var logged []agentsvc.Usage
+	for ev, err := range events {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Usage != nil {
+			logged = append(logged, *ev.Usage)
+		}
+	}
+	if len(logged) != 1 || !logged[0].Estimated || logged[0].InputTokens == 0 || logged[0].OutputTokens == 0 {
+		t.Errorf("the log has %+v", logged)
+	}
+	var rows, out int64
+	var b db.Batch
+	b.Query(func(r db.Row) error { return r.Scan(&rows, &out) }, `SELECT COUNT(*), SUM(output_tokens) FROM usage WHERE kind = 'model'`)
+	if err := d.Platform().Do(t.Context(), &b); err != nil || rows != 1 || out == 0 {
+		t.Errorf("%d rows with %d tokens put out are counted (%v)", rows, out, err)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"regexp"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -126,14 +127,14 @@ type consoleServers struct {
 	replicas []*process
 	// restart starts a server in the place of one that has died; nil = the other replica goes on.
 	restart func()
-	// answering is the replica that got the last call of an agent, requests counts those to the balancer.
-	answering, requests atomic.Int64
+	// requests counts those to the balancer.
+	requests atomic.Int64
 }
 
 // startConsoleServers starts servers in studio mode.
 func startConsoleServers(t *testing.T, dir, database string) *consoleServers {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), []byte(browserApp), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), []byte(browserApp+"observability: {metrics: {enabled: true}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	// A run of a server that died is taken over after two seconds.
@@ -169,11 +170,7 @@ func (s *consoleServers) balance(r *httputil.ProxyRequest) {
 			next++
 		}
 	}
-	i := next % int64(len(s.replicas))
-	if r.In.Method == http.MethodPost && strings.HasPrefix(r.In.URL.Path, "/agents/") {
-		s.answering.Store(i)
-	}
-	target, err := url.Parse(s.replicas[i].url)
+	target, err := url.Parse(s.replicas[next%int64(len(s.replicas))].url)
 	if err != nil {
 		panic(err)
 	}
@@ -181,9 +178,17 @@ func (s *consoleServers) balance(r *httputil.ProxyRequest) {
 	r.Out.Host = r.In.Host // the guard against foreign pages compares it with the page's origin
 }
 
-// kill ends the server that executes the last task, without a chance to finish anything.
-func (s *consoleServers) kill() {
-	_ = s.replicas[s.answering.Load()].SignalAndWait(syscall.SIGKILL)
+// kill ends the server that executes a task, which need not be the one that got the call, without a chance to finish anything.
+func (s *consoleServers) kill(t *testing.T) {
+	waitWithin(t, 20*time.Second, "a server executes a task", func() bool {
+		for _, replica := range s.replicas {
+			if _, metrics := replica.doRequest(t, "GET", "/metrics", "", nil); regexp.MustCompile(`(?m)^stoa_runs_inflight [1-9]`).MatchString(metrics) {
+				_ = replica.SignalAndWait(syscall.SIGKILL)
+				return true
+			}
+		}
+		return false
+	})
 	if s.restart != nil {
 		s.restart()
 	}
@@ -213,7 +218,7 @@ func TestConsoleInBrowser(t *testing.T) {
 		p.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "piper", "grants": []string{"private_network"}, "config": fmt.Sprintf(
 			"llms: {m: {provider: openai, model: m, base_url: %q, api_key: k}}\nagents: {assistant: {llm: m}}\nstorage: {checkpoint: {enabled: true}}\n", model.url)})
 		kill := func() {
-			p.kill()
+			p.kill(t)
 			for _, step := range model.steps {
 				close(step)
 			}
@@ -393,7 +398,7 @@ func TestConsoleSignInAtProvider(t *testing.T) {
 func TestConsoleListener(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), []byte(browserApp), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), []byte(browserApp+"observability: {metrics: {enabled: true}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := startProcess(t, dir, "--config", "stoa.yaml", "--console-addr", "127.0.0.1:0")
@@ -514,7 +519,7 @@ var (
 	}
 	consoleTrustSeen = map[string]any{
 		"afterDeath": map[string]any{"answer": []any{"one two"}, "task": []any{
-			"submitted", "working", "attempt 2 The process that executed the task stopped.", "checkpoint the start of a run, step 0", "model scripted: 1 in, 2 out · TIME", "one two", "completed",
+			"submitted", "working", "attempt 2 The process that executed the task stopped.", "checkpoint the start of a run, step 0", "model m: 11 in, 2 out · estimated · TIME", "one two", "completed",
 		}, "alerts": 0.0},
 		"hidden": []any{false, false}, "typed": "a long thought", "strangerAfter": false, "leaks": []any{}, "links": 0.0,
 		"graph": []any{false, true, 6.0, []any{"crew talker step 1", "crew failing step 2", "failing failing model", "talker pay tool", "talker talker model"}, "/console/agents/crew"},
