@@ -16,11 +16,11 @@ import (
 // ten seconds.
 const rescueTimeout = staleThreshold + 10*time.Second
 
-// forEachEngine runs f on PostgreSQL with two processes, and on SQLite with one, whose next start need not wait until
-// the previous process counts as dead: the file's lock proves that it is.
-func forEachEngine(t *testing.T, f func(t *testing.T, c *cluster)) {
+// forEachEngine runs f on PostgreSQL with two processes with args, and on SQLite with one, whose next start need not wait
+// until the previous process counts as dead: the file's lock proves that it is.
+func forEachEngine(t *testing.T, f func(t *testing.T, c *cluster), args ...string) {
 	t.Helper()
-	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, startCluster(t, clusterOptions{nodes: 2})) })
+	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, startCluster(t, clusterOptions{nodes: 2, args: args})) })
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
 		f(t, startCluster(t, clusterOptions{sqlite: true, args: longStaleArgs}))
