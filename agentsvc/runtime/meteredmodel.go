@@ -138,13 +138,9 @@ func (m meteredModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm
 			if err != nil {
 				err = &llm.ModelError{Model: m.model, Err: err}
 			}
-			if !yield(chunk, err) || err != nil {
+			if !yield(chunk, err) {
 				return
 			}
-		}
-		// A vendor that reports no usage gets an estimate, which belongs on the task's log like a reported one.
-		if c.estimateUsage(ctx) {
-			yield(llm.Chunk{Usage: &c.usage}, nil)
 		}
 	}
 }
@@ -218,7 +214,7 @@ func (c *meteredCall) countInput(ctx context.Context) int64 {
 }
 
 // observeChunk records a chunk of the response. If the chunk reports usage it sets the call's id, begin and model in
-// it, so that the usage row gets the same key wherever it is written.
+// it, so that the usage row gets the same key wherever it is written; the last chunk gets the estimate if none did.
 func (c *meteredCall) observeChunk(ctx context.Context, chunk *llm.Chunk, err error) {
 	var upstream *llm.Error
 	c.failed = c.failed || errors.As(err, &upstream)
@@ -232,6 +228,11 @@ func (c *meteredCall) observeChunk(ctx context.Context, chunk *llm.Chunk, err er
 		c.countOutput(string(chunk.ToolCall.Arguments))
 	}
 	if chunk.Usage == nil {
+		// An estimate belongs on the task's log like a reported usage.
+		if chunk.Stop != "" && c.estimateUsage(ctx) {
+			u := c.usage
+			chunk.Usage = &u
+		}
 		return
 	}
 	u := c.clampUsage(ctx, *chunk.Usage)
