@@ -163,7 +163,7 @@ func nextRequest(t *testing.T, all chan receivedRequest) receivedRequest {
 	select {
 	case h := <-all:
 		return h
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("nothing comes")
 		return receivedRequest{}
 	}
@@ -181,7 +181,7 @@ func nextBodies(t *testing.T, all chan receivedRequest, n int) (out []string) {
 // waitForState waits until a receiver of the task is in a state.
 func waitForState(t *testing.T, d *db.DB, run store.Run, state receiver.State) receiver.Receiver {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		list, err := store.New(d, run.Tenant).Receivers.List(t.Context(), run.Task)
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%+v, %v", list, err)

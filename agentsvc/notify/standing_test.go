@@ -69,7 +69,7 @@ func TestStanding(t *testing.T) {
 		checkEqual(t, []string{"task.failed the task is cancelled", "text/plain; charset=utf-8"}, []string{text.body, text.header.Get("Content-Type")})
 
 		want := map[string]receiver.State{"all": receiver.Done, "late": receiver.Done, "broken": receiver.Dead, "gone": receiver.Done}
-		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 			list, err := store.New(d, "acme").Receivers.List(t.Context(), task.Task)
 			if err != nil {
 				t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 var owner = agentsvc.Owner{Issuer: "stoa", Subject: "ana"}
 
 // testTimeout bounds how long a test waits for an event that must come.
-const testTimeout = 30 * time.Second
+const testTimeout = time.Minute
 
 // fixture is a database with runs of one tenant.
 type fixture struct {

@@ -95,7 +95,7 @@ func startApprovalProcess(t *testing.T, d *db.DB, m *model, send *recordingTool,
 // waitUntilSettled follows a task until it has ended or waits for its user.
 func (p *testProcess) waitUntilSettled(t *testing.T, id agentsvc.TaskID) agentsvc.Task {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	got, evs, err := p.Reader.Follow(ctx, task.Visibility{}, id, nil)
 	if err != nil {
@@ -271,7 +271,7 @@ func TestReject(t *testing.T) {
 		h := startApprovalProcess(t, d, m, tools, 0)
 		got, _ := h.submitAndDrain(t, newSubmission("both"))
 		open := h.loadApprovals(t, got.ID)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, evs, err := h.Reader.Follow(ctx, anaVisibility, got.ID, nil)
 		if err != nil {
@@ -463,7 +463,7 @@ func TestTimeout(t *testing.T) {
 		h.stopNow(t)
 		there := startApprovalProcess(t, d, m, tools, time.Hour)
 		other, _ := there.submitAndDrain(t, newSubmission("one"))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, evs, err := there.Reader.Follow(ctx, anaVisibility, got.ID, new(int64))
 		if err != nil {

@@ -296,7 +296,7 @@ func TestStoppedInToolCall(t *testing.T) {
 					looked.Add(1)
 					return "a cat", nil
 				}})})
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				_, evs, err := there.Reader.Follow(ctx, anaVisibility, got.ID, new(int64))
 				if err != nil {
@@ -358,7 +358,7 @@ func TestExhausted(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.pool.WakeClaimers()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		got, evs, err := h.Reader.Follow(ctx, anaVisibility, run.Task, nil)
 		if err != nil {
@@ -383,7 +383,7 @@ func TestExhausted(t *testing.T) {
 func TestLost(t *testing.T) {
 	forEachEngine(t, func(t *testing.T, d *db.DB) {
 		h := openTestProcess(t, d, quickRetry, map[string]agent.Agent{"a": newLookAgent(t, newTalkerModel(t), lookTool{})})
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		got, evs, err := h.Messages.SubmitAndFollow(ctx, newSubmission("slow"))
 		if err != nil {

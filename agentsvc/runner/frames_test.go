@@ -156,7 +156,7 @@ func TestStoppedInSubAgentCall(t *testing.T) {
 			return "a cat", nil
 		})
 		there := openTestProcess(t, d, quickRetry, map[string]agent.Agent{"a": a})
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, evs, err := there.Reader.Follow(ctx, anaVisibility, got.ID, new(int64))
 		if err != nil {

@@ -186,7 +186,7 @@ func newSubmission(text string) task.Submission {
 // submitAndDrain sends a message and reads events until the turn is over.
 func (p *testProcess) submitAndDrain(t *testing.T, sub task.Submission) (agentsvc.Task, []agentsvc.Event) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	got, evs, err := p.Messages.SubmitAndFollow(ctx, sub)
 	if err != nil {

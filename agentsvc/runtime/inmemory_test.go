@@ -131,7 +131,7 @@ var bea = agentsvc.Owner{Issuer: "test", Subject: "bea"}
 // runTurn sends text in context c1, to task id if that is not "", and waits for the end of the turn.
 func (p *testProcess) runTurn(t *testing.T, text string, id agentsvc.TaskID) agentsvc.Task {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	outcome, events, err := p.app.Load().Tasks().Messages.SubmitAndFollow(ctx, task.Submission{
 		Agent: "helper", Owner: bea, Message: agentsvc.Message{Context: "c1", Task: id, Parts: []agentsvc.Part{agentsvc.TextPart(text)}},
@@ -363,7 +363,7 @@ func TestInMemoryLimits(t *testing.T) {
 		}
 	}
 	maximum, ended := 0, 0
-	for end := time.Now().Add(30 * time.Second); ended < 2 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ended < 2 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		var n int
 		var b db.Batch
 		b.Query(func(r db.Row) error { return r.Scan(&n) }, "SELECT COUNT(*) FROM run WHERE state = 'running'")

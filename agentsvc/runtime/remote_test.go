@@ -136,7 +136,7 @@ func TestRemoteCancel(t *testing.T) {
 		if id != "theirs" {
 			t.Errorf("task %q was cancelled", id)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the other server got no request")
 	}
 }

@@ -97,7 +97,7 @@ func waitUntil(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(30 * time.Second); !condition(); <-tick.C {
+	for end := time.Now().Add(time.Minute); !condition(); <-tick.C {
 		if time.Now().After(end) {
 			t.Fatalf("not within 30 s: %s", what)
 		}

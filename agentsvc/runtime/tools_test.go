@@ -193,7 +193,7 @@ func TestCommandCancelled(t *testing.T) {
 	src := strings.ReplaceAll(shell, "FOLDER", folder) + ", allowed_commands: [sleep]}\n"
 	a := newAppWith(t, dbtest.NewSQLite(t), mustParse(t, src, config.Options{}), runtime.Tenant{ID: "default", Name: "default", Revision: 1, DefaultApp: true},
 		slog.New(slog.DiscardHandler), withSandbox(t))
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, events, err := a.Tasks().Messages.SubmitAndFollow(ctx, newSubmission("run sleep 600"))
 	if err != nil {

@@ -29,7 +29,7 @@ func TestControlGroup(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = os.Remove(parent) })
 		sandbox.ForceGroups(h, parent, map[string]string{"cgroup.max.descendants": "0"}) // a limit that needs no controller
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		dir := newFolder(t)
 		cmd, err := h.NewCommand(ctx, sandbox.Program{

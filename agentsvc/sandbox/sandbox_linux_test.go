@@ -72,7 +72,7 @@ func runProgram(t *testing.T, h *sandbox.Host, p sandbox.Program, words ...strin
 	}
 	p.File, p.Args = file, words
 	p.Env = append(p.Env, "PATH="+sandbox.SearchPath)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd, err := h.NewCommand(ctx, p)
 	if err != nil {
@@ -196,7 +196,7 @@ func TestKillsAllProcesses(t *testing.T) {
 			}
 			for _, last := range []string{"true", "sleep 600"} {
 				dir := newFolder(t)
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				alive := filepath.Join(dir, "alive")
 				cmd, err := h.NewCommand(ctx, sandbox.Program{

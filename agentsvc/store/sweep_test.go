@@ -236,7 +236,7 @@ func TestSweepLocked(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), "UPDATE task SET updated_at = updated_at WHERE id = $1", string(held)); err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		swept, err := s.Sweeper.SweepExpired(ctx, testRetention)
 		if err == nil && swept.Tasks != 1 {

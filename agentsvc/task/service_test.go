@@ -89,7 +89,7 @@ func joinProcess(t *testing.T, d *db.DB, bus *signal.Bus, handle func(w *runWork
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := p.pool.Drain(ctx); err != nil {
 			t.Errorf("drain: %v", err)
@@ -121,7 +121,7 @@ func newReply(t agentsvc.Task, text string) task.Submission {
 
 // withTimeout returns a context for a stream that ends.
 func withTimeout(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -49,7 +49,7 @@ func mustSubmit(t *testing.T, p *process, sub task.Submission) agentsvc.Task {
 }
 
 // testTimeout bounds how long a test waits for an event that must come.
-const testTimeout = 30 * time.Second
+const testTimeout = time.Minute
 
 // messageCount is how many messages one session gets: fewer on SQLite, where all wait for one writer.
 func messageCount(d *db.DB) int {

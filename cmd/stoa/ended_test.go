@@ -53,7 +53,7 @@ func TestReadersAfterTheEnd(t *testing.T) {
 			}, nil},
 			{func() error { return h.apps.DeleteApp(t.Context(), audit.Actor{Name: "ops"}, "acme") }, agentsvc.CodeNotFound},
 		} {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			_, evs, err := a.Tasks().Reader.Follow(ctx, task.Visibility{}, opened.ID, nil)
 			if err != nil {

@@ -17,7 +17,7 @@ func TestFlood(t *testing.T) {
 	t.Parallel()
 	onEachProcessDatabase(t, func(t *testing.T, dir, database string) {
 		p := startProcess(t, dir, "--database", database, "--max-connections", "20")
-		first := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}, Timeout: 20 * time.Second}
+		first := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}, Timeout: time.Minute}
 		defer first.CloseIdleConnections()
 		healthy := func(client *http.Client) error {
 			resp, err := client.Get(p.url + "/health")

@@ -202,7 +202,7 @@ func (ts *testServer) sendGRPCProbe(t *testing.T, conn *grpc.ClientConn, token, 
 // callGRPC calls a method with a message in JSON and returns its responses as lines of JSON.
 func callGRPC(t *testing.T, conn *grpc.ClientConn, token, method, message, agent string) (answers string, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if token != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)

@@ -61,7 +61,7 @@ func (ts *testServer) probeWebSocket(t *testing.T, token string, x appIDs) {
 // sendOverWebSocket sends a message over a WebSocket and returns the frames of the response.
 func (ts *testServer) sendOverWebSocket(t *testing.T, token string, body any, x appIDs) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	conn, _, err := websocket.Dial(ctx, ts.url+"/v1/agents/assistant/stream", &websocket.DialOptions{Subprotocols: []string{"bearer." + token}})
 	if err != nil {

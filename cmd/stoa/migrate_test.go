@@ -63,7 +63,7 @@ func TestContractedSchema(t *testing.T) {
 	}
 	for args, code := range map[string]int{"migrate status": 0, "migrate up": exitFailed, "serve --port 0": exitFailed, "serve --port 0 --no-migrate": exitFailed} {
 		var out bytes.Buffer
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // a server that starts ends
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a server that starts ends
 		got := runCommand(ctx, append(strings.Fields(args), "--database", url), &console{out: &out, err: &out})
 		cancel()
 		if got != code || !strings.Contains(out.String(), "run a version that knows migration 98") {

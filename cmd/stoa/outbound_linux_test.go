@@ -156,7 +156,7 @@ func fetchIssuerKeys(t *testing.T, h *testServer, app, host, port string) string
 		t.Errorf("the keys at %s are taken for an issuer's: %s", at, body)
 	}
 	client := server.IssuerHTTPClient(h.Dependencies, strings.Contains(app, "granted"))
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {

@@ -197,7 +197,7 @@ func TestForeignCalls(t *testing.T) {
 	}
 	here, elsewhere := dial("localhost"), dial("evil.example")
 	request := func(conn *grpc.ClientConn, method string, shown ...string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		ctx = metadata.AppendToOutgoingContext(ctx, append(shown, "agent-name", "assistant")...)
 		_, err := callGRPCWithContext(ctx, t, conn, method, unknownIDs.replaceIDs(grpcProbes[method].messages[0]))

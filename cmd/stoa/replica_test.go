@@ -121,7 +121,7 @@ func (p *process) openStream(t *testing.T, token string, last int64, envelope ma
 	if last > 0 {
 		req.Header.Set("Last-Event-ID", strconv.FormatInt(last, 10))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req.WithContext(ctx))
 	if err != nil {
 		t.Fatal(err)
@@ -370,7 +370,7 @@ func TestCancelAnywhere(t *testing.T) {
 			t.Helper()
 			select {
 			case <-left:
-			case <-time.After(20 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatalf("%s: the tool does not stop", what)
 			}
 			if took := time.Since(began); took > 5*time.Second {
@@ -515,7 +515,7 @@ func TestRoll(t *testing.T) {
 			if code := one.Cmd.ProcessState.ExitCode(); code != 0 {
 				t.Errorf("it ended with %d:\n%s", code, one.Output())
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("it does not end:\n%s", one.Output())
 		}
 		close(model.steps[0])

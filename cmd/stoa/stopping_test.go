@@ -180,7 +180,7 @@ func (ts *testServer) dialWebSocket(t *testing.T, token string) *websocket.Conn 
 // exchangeFrame sends a message over a WebSocket and returns the next frame.
 func exchangeFrame(t *testing.T, conn *websocket.Conn, body any) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	raw, err := json.Marshal(body)
 	if err != nil {

@@ -347,7 +347,7 @@ func TestGiveUpWritesNoResults(t *testing.T) {
 
 // waitForWrites waits until the given numbers of writes are queued and of groups are being committed.
 func waitForWrites(t *testing.T, d *db.DB, queued, writers int) {
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		n, at := d.WriteCounts()
 		if n == queued && at == writers {
 			return

@@ -42,7 +42,7 @@ func (f *followRecorder) countReceived(data string) (n int) {
 
 func waitUntil(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !condition(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !condition(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("it never comes to be that %s", what)
 		}

@@ -50,7 +50,7 @@ func (r *watchRecorder) countKey(key string) int {
 // waitForKey returns when key was received more than n times.
 func (r *watchRecorder) waitForKey(t *testing.T, key string, n int) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	for r.countKey(key) <= n {
 		select {
 		case <-r.changed:

@@ -66,7 +66,7 @@ func TestPushWithAnswer(t *testing.T) {
 				t.Fatalf("got %s", body)
 			}
 			got = append(got, string(u.Status.State)+" "+messageText(u.Status.Message))
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("got %q and no more", got)
 		}
 	}

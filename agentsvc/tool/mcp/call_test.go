@@ -99,7 +99,7 @@ func TestFifty(t *testing.T) {
 				case <-all:
 					return textResult("met"), nil
 				case <-ctx.Done():
-				case <-time.After(30 * time.Second):
+				case <-time.After(time.Minute):
 				}
 				return textResult("alone"), nil
 			})

@@ -128,7 +128,7 @@ func TestRecovery(t *testing.T) {
 		t.Fatal(err)
 	}
 	remotetest.ServeQdrant(t, l, remotetest.NewIndex())
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for err = put(); err != nil && time.Now().Before(deadline); err = put() {
 		if _, unavailable := errors.AsType[*vectorstore.UnavailableError](err); !unavailable {
 			break

@@ -343,7 +343,7 @@ func checkStreamFlows(c *cluster, front *client) {
 // checkSocket has a conversation over a WebSocket.
 func checkSocket(c *cluster, front *client, pool *x509.CertPool) {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(c.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
 	defer cancel()
 	transport := newBalancerTransport(c.T, pool)
 	transport.ForceAttemptHTTP2 = false

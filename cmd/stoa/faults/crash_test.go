@@ -66,7 +66,7 @@ func (c *cluster) startTaskAt(n *node, m message) string {
 		return id
 	case err := <-over:
 		c.Fatalf("no task comes of %q: %v", m.text, err)
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		c.Fatalf("no task comes of %q", m.text)
 	}
 	return ""

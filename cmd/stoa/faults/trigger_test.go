@@ -178,7 +178,7 @@ func TestF11Webhook(t *testing.T) {
 		ids := make([]string, 50)
 		began := time.Now()
 		runConcurrently(len(ids), func(i int) {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			out, err := balancer.sendDelivery(ctx, "timed", map[string]any{"n": word})
 			if ids[i] = out.TaskID; err != nil || out.Status != "completed" {
