@@ -5468,6 +5468,8 @@ export interface components {
             task_id: string;
             context_id: string;
             agent?: string;
+            /** @description In GET /tasks/{task}: whether the task is the caller's. Others' tasks are cancelled and restored with the scope tasks:cancel alone */
+            own?: boolean;
             /** @description In GET /tasks: the beginning of the text that opened the task, at most 200 characters */
             opening?: string;
             status: components["schemas"]["Status"];
