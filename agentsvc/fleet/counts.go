@@ -139,3 +139,44 @@ func (t *Traffic) Limit(most int) {
 		delete(t.Apps, app)
 	}
 }
+
+// Window is what all processes have counted in a time until now.
+type Window struct {
+	Traffic
+	// Minutes are the minutes of UTC in the window without a gap, the oldest first. The last is not over, and what was counted in
+	// the part of a minute with which the window begins is in Traffic alone.
+	Minutes []Minute
+}
+
+// Minute are the calls of all apps in about a minute: they are counted in the one in which a process has written the first of
+// its calls, up to ten seconds after it.
+type Minute struct {
+	Start time.Time
+	// The members are those of [Counts].
+	Calls, Failed, Refused, Rejected int64
+}
+
+// newMinutes returns n minutes without calls, of which now is in the last.
+func newMinutes(now time.Time, n int) []Minute {
+	all := make([]Minute, n)
+	for i := range all {
+		all[i].Start = now.Truncate(time.Minute).Add(time.Duration(i+1-n) * time.Minute)
+	}
+	return all
+}
+
+// addToMinute adds what was counted in the minute of a time, if it is one of w.
+func (w *Window) addToMinute(at time.Time, t Traffic) {
+	if len(w.Minutes) == 0 || at.Before(w.Minutes[0].Start) {
+		return
+	}
+	m := &w.Minutes[min(int(at.Sub(w.Minutes[0].Start)/time.Minute), len(w.Minutes)-1)]
+	m.add(t.Rest)
+	for _, c := range t.Apps {
+		m.add(c)
+	}
+}
+
+func (m *Minute) add(c Counts) {
+	m.Calls, m.Failed, m.Refused, m.Rejected = m.Calls+c.Calls, m.Failed+c.Failed, m.Refused+c.Refused, m.Rejected+c.Rejected
+}

@@ -9,8 +9,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Timing of reports. A period of counts ends with the first report after its time; while the database does not answer it
-// goes on, so that nothing is lost.
+// Timing of reports. A period of counts ends with the first report of another minute of UTC, so that the counts of a minute
+// are one row of each process; while the database does not answer it goes on, so that nothing is lost.
 const (
 	reportInterval = 10 * time.Second
 	periodTime     = time.Minute
@@ -123,7 +123,7 @@ func (r *Reporter) report(ctx context.Context, now time.Time) error {
 	if text != r.written {
 		periods = append(periods, storedPeriod{r.number, text})
 	}
-	over := now.Sub(r.startedAt) >= periodTime
+	over := !now.Truncate(periodTime).Equal(r.startedAt.Truncate(periodTime))
 	if err := r.table.write(ctx, p, r.options.IsStopping != nil && r.options.IsStopping(), periods, over); err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func TestTraffic(t *testing.T) {
 		requireReport(t, one, now.Add(2*periodTime))
 		got, err := LoadTraffic(t.Context(), d, time.Hour)
 		want := Traffic{Apps: map[string]Counts{"acme": {Calls: 17, Failed: 1, CallTimes: Histogram{bucketOf(100 * time.Millisecond): 16}}}}
-		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		if diff := cmp.Diff(want, got.Traffic); err != nil || diff != "" {
 			t.Errorf("(%v)\n%s", err, diff)
 		}
 		if err := two.stop(t.Context()); err != nil {
@@ -92,6 +92,26 @@ func TestTraffic(t *testing.T) {
 			t.Errorf("%d calls after the old ones were deleted", got.Calls)
 		}
 	})
+}
+
+// TestPeriodsFollowMinutes: a period ends with the first report of a new minute, however long it was, so that each minute with
+// calls has a row.
+func TestPeriodsFollowMinutes(t *testing.T) {
+	t.Parallel()
+	d := dbtest.NewSQLite(t)
+	r := newTestReporter(d, "one")
+	minute := time.Date(2026, 11, 24, 10, 1, 0, 0, time.UTC)
+	r.startedAt = minute.Add(47 * time.Second)
+	for _, tt := range []struct {
+		after time.Duration
+		want  int64 // the period after the report
+	}{{57 * time.Second, 1}, {67 * time.Second, 2}, {77 * time.Second, 2}, {119 * time.Second, 2}, {120 * time.Second, 3}, {189 * time.Second, 4}} {
+		r.options.Recorder.RecordCall("acme", Succeeded, -1)
+		requireReport(t, r, minute.Add(tt.after))
+		if r.number != tt.want {
+			t.Errorf("after %v: period %d, want %d", tt.after, r.number, tt.want)
+		}
+	}
 }
 
 // TestReportAfterOutage: what was counted while the database did not answer is written afterwards.

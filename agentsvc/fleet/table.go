@@ -124,25 +124,34 @@ func scanProcess(r db.Row) (p Process, err error) {
 }
 
 // LoadTraffic returns what all processes counted in the time window until now, at most [MaxWindow], to about a minute.
-func LoadTraffic(ctx context.Context, d *db.DB, window time.Duration) (Traffic, error) {
-	t := Traffic{Apps: map[string]Counts{}}
+func LoadTraffic(ctx context.Context, d *db.DB, window time.Duration) (Window, error) {
+	window = min(window, MaxWindow)
+	w := Window{Traffic: Traffic{Apps: map[string]Counts{}}}
 	var b db.Batch
 	b.Query(func(r db.Row) error {
+		var now int64
+		err := r.Scan(&now)
+		w.Minutes = newMinutes(time.UnixMicro(now), int(window/time.Minute))
+		return err
+	}, `SELECT stoa_now()`)
+	b.Query(func(r db.Row) error {
+		var startedAt int64
 		var text string
-		if err := r.Scan(&text); err != nil {
+		if err := r.Scan(&startedAt, &text); err != nil {
 			return err
 		}
 		var one Traffic
 		if err := json.Unmarshal([]byte(text), &one); err != nil {
 			return fmt.Errorf("decode counts: %w", err)
 		}
-		t.add(one)
+		w.add(one)
+		w.addToMinute(time.UnixMicro(startedAt), one)
 		return nil
-	}, `SELECT counts FROM traffic WHERE started_at > stoa_now() - CAST($1 AS BIGINT)`, min(window, MaxWindow).Microseconds())
+	}, `SELECT started_at, counts FROM traffic WHERE started_at > stoa_now() - CAST($1 AS BIGINT)`, window.Microseconds())
 	if err := d.Platform().Do(ctx, &b); err != nil {
-		return Traffic{}, fmt.Errorf("read the traffic: %w", err)
+		return Window{}, fmt.Errorf("read the traffic: %w", err)
 	}
-	return t, nil
+	return w, nil
 }
 
 // processTable has the statements with which a process writes about itself.

@@ -288,6 +288,7 @@ func TestConsoleRoles(t *testing.T) {
 		"skip":           []any{"Skip to content", "MAIN", ""},
 		"callerWaits":    []any{true, 0.0},
 		"developerWaits": []any{true, 0.0},
+		"cancels":        []any{0.0, 1.0},
 		"copied":         true,
 		"listed":         "pay",
 		"times":          []any{true, "+0 ms", true},
@@ -546,12 +547,12 @@ var (
 		"screens": []any{"Overview", "Apps", "Queue", "Money", "Audit", "System"}, "trouble": []any{"umbrella", "2"},
 		"completed": 1.0, "explained": true, "wrong": `error Line 9: agents.other.llm names none of llms: there is no "nosuch"`, "key": []any{true, 200.0}, "keyShownAgain": false,
 		"token": 200.0, "revoked": 401.0, "named": true, "deleteWithoutName": true, "audit": []any{"app.keys.create", "app.keys.delete", "app.keys.create"},
-		"exported": "audit.jsonl", "forgotten": false, "tenant": false, "traffic": []any{true, true, true}, "saved": "apps-60-minutes.csv", "processes": []any{true, true, true}, "hosts": []any{}, "complaints": []any{},
+		"exported": "audit.jsonl", "forgotten": false, "tenant": false, "traffic": []any{true, true, true}, "minutes": []any{true, 60.0, true}, "drawn": "Calls per minute, 60 minutes", "saved": "apps-60-minutes.csv", "processes": []any{true, true, true}, "hosts": []any{}, "complaints": []any{},
 		"trialKept": false, "trialMay": []any{200.0, 403.0}, "kept": []any{"9", 5.0}, "merged": []any{"9", "500"},
 		"settings": map[string]any{
 			"limits": map[string]any{"weight": 3.0, "max_concurrent_tasks": 7.0, "queue_depth": 10000.0, "rate": []any{map[string]any{"per": "app", "type": "count", "window": "minute", "limit": 20.0}}},
 			"grants": []any{map[string]any{"filesystem": []any{"/srv/hooli"}}, "private_network"},
 		},
-		"credit": true, "runs": true, "invoice": "invoice-2.csv", "printed": []any{false, false, true},
+		"credit": true, "noBudgets": true, "runs": true, "invoice": "invoice-2.csv", "printed": []any{false, false, true},
 	}
 )

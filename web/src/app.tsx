@@ -57,7 +57,7 @@ export function AppPage() {
           <Stack>
             <RangePicker days={days} by={by} onChange={(next) => go({ days, by, ...next })} />
             <UsageOf path={path} days={days} by={by} />
-            <BudgetsOf path={path} />
+            <BudgetsOf path={path} app={app.data.name} />
             <CreditsOf path={path} app={app.data.name} />
           </Stack>
         </Tabs.Panel>
@@ -368,7 +368,7 @@ function CreditsOf({ path, app }: { path: string; app: string }) {
   );
 }
 
-function BudgetsOf({ path }: { path: string }) {
+function BudgetsOf({ path, app }: { path: string; app: string }) {
   const who = session.use();
   const budgets = useQuery({ queryKey: ["budgets", who, path], queryFn: ({ signal }) => get<Schema["BudgetList"]>(`${path}/budgets`, signal) });
   return (
@@ -377,7 +377,7 @@ function BudgetsOf({ path }: { path: string }) {
         Budgets
       </Title>
       <Problem error={budgets.error} />
-      {budgets.data && <Budgets budgets={budgets.data.budgets} />}
+      {budgets.data && <Budgets budgets={budgets.data.budgets} command={`stoa billing budget add budget.json --app ${app}`} />}
     </Stack>
   );
 }

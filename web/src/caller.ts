@@ -25,3 +25,11 @@ export function useMay(scope: string): boolean {
   const { data, isError } = useCaller();
   return data ? has(data, scope) : isError;
 }
+
+// useMayCancel reports whether the session's credential may cancel a task, or restore it: any of the app with tasks:cancel, its own
+// with agents:call for the task's agent.
+export function useMayCancel(task: { own?: boolean; agent?: string } | undefined): boolean {
+  const any = useMay("tasks:cancel");
+  const { data } = useCaller();
+  return any || (!!task?.own && !!data?.scopes.some((s) => s === "agents:call" || s === `agents:call:${task.agent}`));
+}

@@ -65,7 +65,7 @@ export function Money() {
       <Title order={3} size="h4">
         Budgets for all apps together
       </Title>
-      {budgets.data && <Budgets budgets={budgets.data.budgets} />}
+      {budgets.data && <Budgets budgets={budgets.data.budgets} command="stoa billing budget add budget.json" />}
       <Title order={3} size="h4">
         Price books
       </Title>

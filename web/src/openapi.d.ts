@@ -1383,7 +1383,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Calls, errors and latencies of the last minutes in all processes, by app; those with the most trouble first */
+        /** Calls, errors and latencies of the last minutes in all processes, by app, those with the most trouble first, and calls by minute */
         get: operations["getTraffic"];
         put?: never;
         post?: never;
@@ -5468,6 +5468,8 @@ export interface components {
             task_id: string;
             context_id: string;
             agent?: string;
+            /** @description In GET /tasks/{task}: whether the task is the caller's. Others' tasks are cancelled and restored with the scope tasks:cancel alone */
+            own?: boolean;
             /** @description In GET /tasks: the beginning of the text that opened the task, at most 200 characters */
             opening?: string;
             status: components["schemas"]["Status"];
@@ -5588,6 +5590,8 @@ export interface components {
             apps: components["schemas"]["TrafficOfApp"][];
             /** @description Of apps beyond the list, together */
             rest: components["schemas"]["TrafficCounts"];
+            /** @description Calls of all apps by minute of UTC, as many as were asked for, without a gap and the oldest first; the last is not over */
+            series: components["schemas"]["TrafficMinute"][];
         };
         TrafficCounts: {
             /** @description Requests to agents */
@@ -5607,6 +5611,21 @@ export interface components {
             failed_runs: number;
             run_p50_seconds: number | null;
             run_p99_seconds: number | null;
+        };
+        TrafficMinute: {
+            /**
+             * Format: date-time
+             * @description Its beginning
+             */
+            minute: string;
+            /** @description Requests to agents */
+            calls: number;
+            /** @description Of the calls, those with an error of the server */
+            failed: number;
+            /** @description Of the calls, those that a limit or a budget refused */
+            refused: number;
+            /** @description Of the calls, those with an error of the caller */
+            rejected: number;
         };
         TrafficOfApp: {
             app: string;

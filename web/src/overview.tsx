@@ -7,6 +7,7 @@ import { Rows } from "./lists";
 import { Empty, Problem, Time } from "./parts";
 import { windows } from "./search";
 import { session } from "./session";
+import { TrafficChart } from "./traffic";
 import { count, money } from "./usage";
 
 // mostPages bounds how many pages of usage are read, of 100 apps each.
@@ -163,6 +164,7 @@ export function Overview() {
         <Figure name="Call, median and 99%">{sum ? between(sum.p50_seconds, sum.p99_seconds) : "unknown"}</Figure>
         <Figure name="Run, median and 99%">{sum ? between(sum.run_p50_seconds, sum.run_p99_seconds) : "unknown"}</Figure>
       </section>
+      {traffic.data && <TrafficChart series={traffic.data.series} />}
       <div className="figures">
         <Figure name="Apps">{count(apps.data?.total_size ?? 0)}</Figure>
         <Figure name="At work">{count(queue.data?.running ?? 0)}</Figure>

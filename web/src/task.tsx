@@ -3,6 +3,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { useEffect, useMemo, useState } from "react";
 import { cancelTask, get, isOver, mostHistory, taskDetail, type Part, type Task as TaskBody } from "./api";
+import { useMayCancel } from "./caller";
 import { Notifications } from "./notifications";
 import { ApprovalView, CancelCall, duration, Fold, Json, Parts, Problem, State, Time, ToolCallView } from "./parts";
 import { Interrupted, Patience } from "./patience";
@@ -33,6 +34,7 @@ export function Task() {
     if (timeline.state && timeline.state !== task.data?.status.state) void cache.invalidateQueries({ queryKey: ["task", who, id] });
   }, [timeline.state, task.data?.status.state, cache, who, id]);
   const cancel = useMutation({ mutationFn: () => cancelTask(id), onSuccess: reload });
+  const mayCancel = useMayCancel(task.data);
   if (task.isPending) return <Skeleton height={300} />;
   if (!task.data) return <Problem error={task.error} retry={() => void reload()} />;
   const { status, agent, context_id, approvals, credentials, history } = task.data;
@@ -46,7 +48,7 @@ export function Task() {
           <Title order={2}>Task</Title>
           <State state={status.state} />
         </Group>
-        {!isOver(status.state) && (
+        {mayCancel && !isOver(status.state) && (
           <Button size="xs" color="red" variant="light" loading={cancel.isPending} onClick={() => cancel.mutate()}>
             Cancel the task
           </Button>
@@ -93,14 +95,14 @@ export function Task() {
       {read ? (
         <Steps
           entries={steps}
-          restorable={status.state === "failed" || status.state === "cancelled" ? id : ""}
+          restorable={mayCancel && (status.state === "failed" || status.state === "cancelled") ? id : ""}
           find={find}
           onFind={(text) => search({ find: text })}
         />
       ) : (
         !error && <Skeleton height={120} />
       )}
-      {read && view !== "raw" && <UnderWay task={id} doing={underWay(timeline.state, steps, log)} />}
+      {read && view !== "raw" && <UnderWay task={id} doing={underWay(timeline.state, steps, log)} mayCancel={mayCancel} />}
       <Problem error={error ?? logError} />
       {!!error && !read && <History task={task.data} />}
       <Notifications task={id} state={status.state} />
@@ -121,7 +123,7 @@ function Question({ parts }: { parts: Part[] }) {
 }
 
 // UnderWay shows what a task is doing, and for how long.
-function UnderWay({ task, doing }: { task: string; doing: Activity[] }) {
+function UnderWay({ task, doing, mayCancel }: { task: string; doing: Activity[]; mayCancel: boolean }) {
   const [now, setNow] = useState(Date.now);
   const busy = doing.length > 0;
   useEffect(() => {
@@ -134,7 +136,7 @@ function UnderWay({ task, doing }: { task: string; doing: Activity[] }) {
       <Text size="sm" c="dimmed">
         Under way: {call ? `the tool ${call.name}` : "the model"}, for {Math.max(0, Math.round((now - Date.parse(since)) / 1000))} s
       </Text>
-      {call && <CancelCall task={task} call={call} />}
+      {mayCancel && call && <CancelCall task={task} call={call} />}
     </Group>
   ));
 }

@@ -79,8 +79,8 @@ export function UsageView({ path, days, by, keyNames = {} }: { path: string; day
       ) : (
         <>
           <Suspense fallback={<Skeleton height={250} />}>
-            <Chart label={`Tokens by day, ${days} days`} days={chart.x} series={chart.tokens} />
-            {chart.charge && <Chart label={`Charge by day, ${days} days`} days={chart.x} series={chart.charge} />}
+            <Chart label={`Tokens by day, ${days} days`} times={chart.x} of="day" series={chart.tokens} />
+            {chart.charge && <Chart label={`Charge by day, ${days} days`} times={chart.x} of="day" series={chart.charge} />}
           </Suspense>
           {!!grouped.data?.rows.length && (
             <div className="scroll" tabIndex={0} role="region" aria-label={`Usage by ${by}`}>
@@ -169,9 +169,16 @@ export function Usage() {
   );
 }
 
-// Budgets shows how much of each budget is used.
-export function Budgets({ budgets }: { budgets: Schema["Budget"][] }) {
-  if (budgets.length === 0) return <Text c="dimmed">There are none. The operator sets them.</Text>;
+// Budgets shows how much of each budget is used. command sets one; it is for the operator alone.
+export function Budgets({ budgets, command }: { budgets: Schema["Budget"][]; command?: string }) {
+  if (budgets.length === 0) {
+    if (!command) return <Text c="dimmed">There are none. The operator sets them.</Text>;
+    return (
+      <Empty title="There are no budgets" command={command}>
+        A budget bounds what is used in a window: tokens, calls of models, or money.
+      </Empty>
+    );
+  }
   return (
     <ul className="problems" aria-label="Budgets">
       {budgets.map((b) => {

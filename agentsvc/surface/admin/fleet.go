@@ -48,7 +48,8 @@ func (h fleetHandler) handleListProcesses(w http.ResponseWriter, r *http.Request
 	return response.WriteJSON(w, http.StatusOK, out)
 }
 
-// handleTraffic answers with what all processes have counted of calls and runs in the last minutes, in total and by app.
+// handleTraffic answers with what all processes have counted of calls and runs in the last minutes, in total, by app and by
+// minute.
 func (h fleetHandler) handleTraffic(w http.ResponseWriter, r *http.Request) error {
 	minutes := defaultTrafficMinutes
 	if text := r.URL.Query().Get("minutes"); text != "" {
@@ -63,9 +64,12 @@ func (h fleetHandler) handleTraffic(w http.ResponseWriter, r *http.Request) erro
 	}
 	t.Limit(maxTrafficApps)
 	names := t.Names()
-	out := trafficBody{Minutes: minutes, Total: newCountsBody(t.Total()), Apps: make([]appTraffic, len(names)), Rest: newCountsBody(t.Rest)}
+	out := trafficBody{Minutes: minutes, Total: newCountsBody(t.Total()), Apps: make([]appTraffic, len(names)), Rest: newCountsBody(t.Rest), Series: make([]minuteBody, len(t.Minutes))}
 	for i, name := range names {
 		out.Apps[i] = appTraffic{name, newCountsBody(t.Apps[name])}
+	}
+	for i, m := range t.Minutes {
+		out.Series[i] = minuteBody{encode.FormatTime(m.Start), m.Calls, m.Failed, m.Refused, m.Rejected}
 	}
 	return response.WriteJSON(w, http.StatusOK, out)
 }
@@ -155,11 +159,21 @@ type (
 		App string `json:"app"`
 		countsBody
 	}
-	// trafficBody has the apps with the most trouble first, and in Rest the sum of those beyond its bounds.
+	// minuteBody are the calls of all apps in a minute. Its fields are those of fleet.Minute.
+	minuteBody struct {
+		Minute   string `json:"minute"`
+		Calls    int64  `json:"calls"`
+		Failed   int64  `json:"failed"`
+		Refused  int64  `json:"refused"`
+		Rejected int64  `json:"rejected"`
+	}
+	// trafficBody has the apps with the most trouble first, and in Rest the sum of those beyond its bounds. Series has as many
+	// minutes as were asked for, the oldest first.
 	trafficBody struct {
 		Minutes int          `json:"minutes"`
 		Total   countsBody   `json:"total"`
 		Apps    []appTraffic `json:"apps"`
 		Rest    countsBody   `json:"rest"`
+		Series  []minuteBody `json:"series"`
 	}
 )

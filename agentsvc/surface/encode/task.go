@@ -10,11 +10,13 @@ import (
 // The JSON forms of tasks, messages and artifacts with names in snake_case, for protocols that
 // have such names.
 type (
-	// TaskRecord is a task. Agent and Opening are set in lists of tasks of several agents.
+	// TaskRecord is a task. Agent and Opening are set in lists of tasks of several agents. Own is set where one task is read: whether
+	// it is the caller's.
 	TaskRecord struct {
 		TaskID      string             `json:"task_id"`
 		ContextID   string             `json:"context_id"`
 		Agent       string             `json:"agent,omitempty"`
+		Own         *bool              `json:"own,omitempty"`
 		Opening     string             `json:"opening,omitempty"`
 		Status      StatusRecord       `json:"status"`
 		History     []MessageRecord    `json:"history,omitempty"`

@@ -79,7 +79,7 @@ func handleGetTask(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	record := encode.NewTaskRecord(t, length)
-	record.Agent = t.Agent
+	record.Agent, record.Own = t.Agent, new(t.Owner == v.Principal.Owner())
 	return response.WriteJSON(w, http.StatusOK, record)
 }
 

@@ -26,6 +26,7 @@ seen.caller = [await who(mine), await screens(mine)]
 await say(mine, 'pay')
 await state(mine, 'input required')
 seen.callerWaits = await waits(mine)
+const cancels = page => page.getByRole('button', {name: 'Cancel the task'}).count()
 await mine.locator('.turn').last().getByLabel('Copy as').selectOption('curl')
 await mine.getByRole('status').filter({hasText: 'Copied as curl'}).waitFor()
 seen.copied = await mine.evaluate(() => navigator.clipboard.readText()).then(t => t.startsWith('curl -N '))
@@ -47,6 +48,14 @@ const isSinceFirst = ([text, title, at]) => {
   return title !== '' && Math.abs(number * size - (at - times[0][2])) <= rounding
 }
 seen.times = [times.length > 2, times[0]?.[0], times.every(isSinceFirst)]
+// The task is another user's, which needs a scope to be cancelled; its owner needs none.
+const id = theirs.url().split('/').at(-1)
+seen.cancels = [await cancels(theirs)]
+const owner = await open()
+await signIn(owner, caller, {path: `tasks/${id}`})
+await owner.getByRole('button', {name: 'Cancel the task'}).waitFor()
+seen.cancels.push(await cancels(owner))
+await owner.close()
 await picture(theirs, 'task-developer')
 
 // An approver begins with what waits.
