@@ -171,12 +171,6 @@ func (w *Window) addToMinute(at time.Time, t Traffic) {
 		return
 	}
 	m := &w.Minutes[min(int(at.Sub(w.Minutes[0].Start)/time.Minute), len(w.Minutes)-1)]
-	m.add(t.Rest)
-	for _, c := range t.Apps {
-		m.add(c)
-	}
-}
-
-func (m *Minute) add(c Counts) {
+	c := t.Total()
 	m.Calls, m.Failed, m.Refused, m.Rejected = m.Calls+c.Calls, m.Failed+c.Failed, m.Refused+c.Refused, m.Rejected+c.Rejected
 }

@@ -25,6 +25,7 @@ import (
 	"stoa/tenancy"
 	"stoa/tenancy/db"
 	"stoa/tenancy/keyring"
+	"stoa/tenancy/tenancytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -181,18 +182,16 @@ func nextBodies(t *testing.T, all chan receivedRequest, n int) (out []string) {
 // waitForState waits until a receiver of the task is in a state.
 func waitForState(t *testing.T, d *db.DB, run store.Run, state receiver.State) receiver.Receiver {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	var got receiver.Receiver
+	tenancytest.WaitUntil(t, "a receiver that is "+string(state), func() bool {
 		list, err := store.New(d, run.Tenant).Receivers.List(t.Context(), run.Task)
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%+v, %v", list, err)
 		}
-		if list[0].State == state {
-			return list[0]
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the receiver is %+v, want %s", list[0], state)
-		}
-	}
+		got = list[0]
+		return got.State == state
+	})
+	return got
 }
 
 // TestAddress checks that a sealed address can be opened for its owner and app only, and that invalid addresses are

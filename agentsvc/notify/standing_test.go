@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"stoa/agentsvc/store/receiver"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/tenancytest"
 )
 
 // TestStanding checks that a standing receiver gets the events it selects, that each is attempted as often as
@@ -69,7 +71,7 @@ func TestStanding(t *testing.T) {
 		checkEqual(t, []string{"task.failed the task is cancelled", "text/plain; charset=utf-8"}, []string{text.body, text.header.Get("Content-Type")})
 
 		want := map[string]receiver.State{"all": receiver.Done, "late": receiver.Done, "broken": receiver.Dead, "gone": receiver.Done}
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		tenancytest.WaitUntil(t, fmt.Sprint(want), func() bool {
 			list, err := store.New(d, "acme").Receivers.List(t.Context(), task.Task)
 			if err != nil {
 				t.Fatal(err)
@@ -78,13 +80,8 @@ func TestStanding(t *testing.T) {
 			for _, r := range list {
 				states[r.PublicID()] = r.State
 			}
-			if maps.Equal(states, want) {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("they are %v, want %v", states, want)
-			}
-		}
+			return maps.Equal(states, want)
+		})
 		if len(receivedAll)+len(receivedLate)+len(receivedBroken) > 0 {
 			t.Error("a receiver gets more")
 		}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/tenancytest"
 )
 
 // foreignIssuer is an issuer outside the server, whose keys are at its URL.
@@ -306,9 +307,5 @@ func TestAppIssuer(t *testing.T) {
 // awaitPropagation waits until a change has reached every process: two seconds, and longer on a busy machine.
 func awaitPropagation(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it is never that %s", what)
-		}
-	}
+	tenancytest.WaitUntil(t, what, done)
 }

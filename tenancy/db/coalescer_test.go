@@ -17,6 +17,7 @@ import (
 
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/tenancytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -347,16 +348,11 @@ func TestGiveUpWritesNoResults(t *testing.T) {
 
 // waitForWrites waits until the given numbers of writes are queued and of groups are being committed.
 func waitForWrites(t *testing.T, d *db.DB, queued, writers int) {
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	t.Helper()
+	tenancytest.WaitUntil(t, fmt.Sprintf("%d writes queued and %d groups on their way", queued, writers), func() bool {
 		n, at := d.WriteCounts()
-		if n == queued && at == writers {
-			return
-		}
-		if time.Now().After(end) {
-			t.Errorf("%d writes are queued and %d groups on their way, want %d and %d", n, at, queued, writers)
-			return
-		}
-	}
+		return n == queued && at == writers
+	})
 }
 
 // blockWrites keeps every commit from completing until release is called.

@@ -9,6 +9,7 @@ import (
 
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/signal"
+	"stoa/tenancy/tenancytest"
 )
 
 // followRecorder records the calls of one follower.
@@ -42,11 +43,7 @@ func (f *followRecorder) countReceived(data string) (n int) {
 
 func waitUntil(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !condition(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it never comes to be that %s", what)
-		}
-	}
+	tenancytest.WaitUntil(t, what, condition)
 }
 
 // TestFollow checks that a follower of a key receives that key only, from processes that started before and after it.

@@ -196,7 +196,7 @@ func WaitUntil(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not %s in time", what)
+			t.Fatalf("not in a minute: %s", what)
 		}
 	}
 }
