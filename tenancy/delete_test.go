@@ -159,7 +159,7 @@ func runMaintenanceUntil(t *testing.T, s *tenancy.Service, done func() bool) {
 		cancel()
 		tenancytest.WantErr(t, <-ended, context.Canceled)
 	}()
-	tenancytest.WaitUntil(t, "tidied up", done)
+	dbtest.WaitUntil(t, "tidied up", done)
 }
 
 // TestRotate adds a new master key: after Run has wrapped all data keys, the former one can be removed.

@@ -24,8 +24,8 @@ import (
 	"stoa/agentsvc/store/receiver"
 	"stoa/tenancy"
 	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/keyring"
-	"stoa/tenancy/tenancytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -183,7 +183,7 @@ func nextBodies(t *testing.T, all chan receivedRequest, n int) (out []string) {
 func waitForState(t *testing.T, d *db.DB, run store.Run, state receiver.State) receiver.Receiver {
 	t.Helper()
 	var got receiver.Receiver
-	tenancytest.WaitUntil(t, "a receiver that is "+string(state), func() bool {
+	dbtest.WaitUntil(t, "a receiver that is "+string(state), func() bool {
 		list, err := store.New(d, run.Tenant).Receivers.List(t.Context(), run.Task)
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%+v, %v", list, err)

@@ -16,7 +16,6 @@ import (
 	"stoa/agentsvc/store/receiver"
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
-	"stoa/tenancy/tenancytest"
 )
 
 // TestStanding checks that a standing receiver gets the events it selects, that each is attempted as often as
@@ -71,7 +70,7 @@ func TestStanding(t *testing.T) {
 		checkEqual(t, []string{"task.failed the task is cancelled", "text/plain; charset=utf-8"}, []string{text.body, text.header.Get("Content-Type")})
 
 		want := map[string]receiver.State{"all": receiver.Done, "late": receiver.Done, "broken": receiver.Dead, "gone": receiver.Done}
-		tenancytest.WaitUntil(t, fmt.Sprint(want), func() bool {
+		dbtest.WaitUntil(t, fmt.Sprint(want), func() bool {
 			list, err := store.New(d, "acme").Receivers.List(t.Context(), task.Task)
 			if err != nil {
 				t.Fatal(err)

@@ -47,7 +47,7 @@ func TestUnbuiltPolicy(t *testing.T) {
 	checkSwept := func(what string, want time.Duration) {
 		t.Helper()
 		swept.Store(0)
-		tenancytest.WaitUntil(t, what, func() bool {
+		dbtest.WaitUntil(t, what, func() bool {
 			if err := s.SweepDueApps(t.Context()); err != nil {
 				t.Fatal(err)
 			}

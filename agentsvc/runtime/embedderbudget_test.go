@@ -125,7 +125,7 @@ func TestEmbedderBudget(t *testing.T) {
 			}
 			return s
 		}
-		waitUntil(t, func() bool { return strings.Contains(status().Error, "budget vectors (platform) is used up") })
+		dbtest.WaitUntil(t, "remembered", func() bool { return strings.Contains(status().Error, "budget vectors (platform) is used up") })
 		if s := status(); s.Pending != 1 || s.Failed != 0 || s.EmbeddedTokens != 0 {
 			t.Errorf("%+v", s)
 		}
@@ -153,7 +153,7 @@ func TestEmbedderBudget(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		waitUntil(t, func() bool { return status().Pending == 0 && status().Error == "" }) // the pass ends after the document
+		dbtest.WaitUntil(t, "remembered", func() bool { return status().Pending == 0 && status().Error == "" }) // the pass ends after the document
 		if s := status(); s.Chunks != 1 || s.Failed != 0 || s.Error != "" {
 			t.Errorf("%+v", s)
 		}

@@ -27,7 +27,6 @@ import (
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/keyring"
-	"stoa/tenancy/tenancytest"
 )
 
 // testProcess is a process with both queues, in which one app is loaded at a time.
@@ -364,7 +363,7 @@ func TestInMemoryLimits(t *testing.T) {
 		}
 	}
 	maximum, ended := 0, 0
-	tenancytest.WaitUntil(t, "ended", func() bool {
+	dbtest.WaitUntil(t, "ended", func() bool {
 		var n int
 		var b db.Batch
 		b.Query(func(r db.Row) error { return r.Scan(&n) }, "SELECT COUNT(*) FROM run WHERE state = 'running'")

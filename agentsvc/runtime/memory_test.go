@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -163,7 +162,7 @@ func TestMemory(t *testing.T) {
 					t.Errorf("the first turn has the prompt %q and the tools %v", system, tools)
 				}
 				waitUntilRemembered(t, a, "Rex")
-				waitUntil(t, func() bool {
+				dbtest.WaitUntil(t, "remembered", func() bool {
 					runSessionTurn(t, a, ana, agentsvc.NewID(), "What is my dog called?")
 					system, _, _ := h.lastRequest()
 					return strings.HasPrefix(system, "Be kind.") && strings.Contains(system, `"said":"My dog is called Rex"`)
@@ -195,7 +194,7 @@ func TestExampleMemory(t *testing.T) {
 	a := newExampleApp(t, "memory")
 	runTurn(t, a, newSubmissionFor("butler", "My dog is called Rex."))
 	waitUntilRemembered(t, a, "Rex")
-	waitUntil(t, func() bool {
+	dbtest.WaitUntil(t, "remembered", func() bool {
 		outcome, _ := runTurn(t, a, newSubmissionFor("butler", "What do you recall of my dog?"))
 		return strings.Contains(outcome.Status.Message.Text(), `I recall: {"when":`) && strings.Contains(outcome.Status.Message.Text(), "Rex")
 	})
@@ -220,24 +219,13 @@ func TestNoMemory(t *testing.T) {
 // of them would be found before the text.
 func waitUntilRemembered(t *testing.T, a *runtime.Runtime, text string) {
 	t.Helper()
-	waitUntil(t, func() bool {
+	dbtest.WaitUntil(t, "remembered", func() bool {
 		found, _, err := a.Memories().ListMemories(t.Context(), memory.Filter{Subject: "ana"}, 10, "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		return slices.ContainsFunc(found, func(m memory.Memory) bool { return strings.Contains(m.Text, text) })
 	})
-}
-
-// waitUntil waits for an effect that follows the end of a turn.
-func waitUntil(t *testing.T, f func() bool) {
-	t.Helper()
-	for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(2 * time.Millisecond) {
-		if f() {
-			return
-		}
-	}
-	t.Error("it did not come about")
 }
 
 // TestRefusedIsNotRemembered checks that a turn that a model or a guardrail has rejected is not recalled later.
@@ -252,7 +240,7 @@ func TestRefusedIsNotRemembered(t *testing.T) {
 		t.Fatalf("the turn ends %s", outcome.Status.State)
 	}
 	var found []memory.Memory
-	waitUntil(t, func() (ok bool) {
+	dbtest.WaitUntil(t, "remembered", func() (ok bool) {
 		var err error
 		if found, _, err = a.Memories().ListMemories(t.Context(), memory.Filter{Subject: "ana"}, 10, ""); err != nil {
 			t.Fatal(err)

@@ -55,8 +55,8 @@ func TestShareOfMemory(t *testing.T) {
 			t.Fatalf("task %d of another app: %v", i, err)
 		}
 	}
-	waitUntil(t, "every run of the app has ended", func() bool { return countActiveRuns(t, p.InMemory.DB, "acme") == 0 })
-	waitUntil(t, "there is room again", func() bool {
+	dbtest.WaitUntil(t, "every run of the app has ended", func() bool { return countActiveRuns(t, p.InMemory.DB, "acme") == 0 })
+	dbtest.WaitUntil(t, "there is room again", func() bool {
 		if err := p.InMemory.cleanUpApps(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -90,18 +90,6 @@ func countActiveRuns(t *testing.T, d *db.DB, app db.ID) (n int) {
 		t.Fatal(err)
 	}
 	return n
-}
-
-// waitUntil waits until a condition holds.
-func waitUntil(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(time.Minute); !condition(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("not within 30 s: %s", what)
-		}
-	}
 }
 
 // countRows counts the rows of a table.

@@ -12,6 +12,7 @@ import (
 	"stoa/agentsvc/store"
 	"stoa/agentsvc/task"
 	"stoa/agentsvc/trigger"
+	"stoa/tenancy/db/dbtest"
 )
 
 // TestTriggersExample starts the example's agents: by a tick, twice, which is one task, and with the message that its
@@ -31,7 +32,7 @@ func TestTriggersExample(t *testing.T) {
 		t.Errorf("a tick is the tasks %s and %s (%v, %v)", first, again, err, err2)
 	}
 	var got agentsvc.Task
-	waitUntil(t, func() bool {
+	dbtest.WaitUntil(t, "remembered", func() bool {
 		got, err = a.Tasks().Reader.Get(t.Context(), task.Visibility{}, first, store.TaskParts{History: true})
 		return err == nil && got.Status.State.IsTerminal()
 	})

@@ -13,6 +13,7 @@ import (
 	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/authz"
+	"stoa/tenancy/db/dbtest"
 )
 
 // TestColludingApps checks that apps which announce large bodies and send almost nothing of them do not keep out the
@@ -44,7 +45,7 @@ func TestColludingApps(t *testing.T) {
 				}
 			}
 			// Bodies beyond the quotas wait and reserve nothing.
-			surfacetest.WaitUntil(t, "the large bodies have room", func() bool { return weighed.Load() >= min(open, 12) })
+			dbtest.WaitUntil(t, "the large bodies have room", func() bool { return weighed.Load() >= min(open, 12) })
 			for range 3 {
 				resp, answer := h.Do(t, http.MethodPost, "/large", quiet, strings.Repeat(" ", 1<<20))
 				if resp.StatusCode != http.StatusOK {

@@ -15,6 +15,7 @@ import (
 
 	"stoa/agentsvc/surface/tlscert"
 	"stoa/agentsvc/surface/tlscert/tlscerttest"
+	"stoa/tenancy/db/dbtest"
 )
 
 // TestTLS checks that the server serves over TLS, and that a renewed certificate is used for new connections while open
@@ -90,20 +91,10 @@ func TestTLS(t *testing.T) {
 	shows := func() int64 {
 		return request(client(&tls.Config{}, true)).TLS.PeerCertificates[0].SerialNumber.Int64()
 	}
-	waitUntil(t, "a pair that does not fit is told", func() bool { return shows() == 1 && strings.Contains(h.Log.String(), "was not renewed") })
+	dbtest.WaitUntil(t, "a pair that does not fit is told", func() bool { return shows() == 1 && strings.Contains(h.Log.String(), "was not renewed") })
 	second.WriteFiles(t, dir)
-	waitUntil(t, "the new certificate is shown", func() bool { return shows() == 2 })
+	dbtest.WaitUntil(t, "the new certificate is shown", func() bool { return shows() == 2 })
 	if resp := request(persistentClient); !reused || resp.TLS.PeerCertificates[0].SerialNumber.Int64() != 1 {
 		t.Error("the connection that was open did not stay")
-	}
-}
-
-// waitUntil waits for up to ten seconds until condition is true.
-func waitUntil(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for began := time.Now(); !condition(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(began) > 10*time.Second {
-			t.Fatalf("it does not come to hold that %s", what)
-		}
 	}
 }

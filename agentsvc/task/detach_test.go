@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/store"
@@ -54,25 +53,13 @@ func TestManyBlockingCalls(t *testing.T) {
 		p.startClaiming(t)
 		finish()
 		callers.Wait()
-		waitUntil(t, "most places are free, and no run in the queue is awaited", func() bool {
+		dbtest.WaitUntil(t, "most places are free, and no run in the queue is awaited", func() bool {
 			return countFreeSlots(p, "acme") > share/2 && countAwaited(t, d) == 0 // some queued runs got live slots when the first callers disconnected
 		})
 		if n := p.pool.Inflight(); n < share {
 			t.Errorf("%d runs are at work, want the %d whose callers are gone to go on", n, share)
 		}
 	})
-}
-
-// waitUntil waits until a condition holds.
-func waitUntil(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(time.Minute); !holds(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("not within 30 s: %s", what)
-		}
-	}
 }
 
 // countFreeSlots returns how many live slots a tenant could acquire now.

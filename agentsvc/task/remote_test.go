@@ -352,7 +352,7 @@ func TestQuiet(t *testing.T) {
 			if slowest < 50*time.Millisecond {
 				t.Fatalf("a call in one process was announced to another; the slowest took %v", slowest)
 			}
-			waitUntil(t, "the process is not followed any more", func() bool { return !there.bus.HasFollowers() })
+			dbtest.WaitUntil(t, "the process is not followed any more", func() bool { return !there.bus.HasFollowers() })
 		}
 		t.Error("no ten calls began within 50 ms each: nothing was checked")
 	})

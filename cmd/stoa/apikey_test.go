@@ -84,16 +84,16 @@ func TestAPIKeys(t *testing.T) {
 			var again apiKeyRecord
 			h.requireStatus(t, 200, &again, "POST", keys+"/"+k.ID+":rotate", testSecret, map[string]any{"overlap": "0s"})
 			for _, h := range []*testServer{h, other} {
-				awaitPropagation(t, "a key without overlap has ended", func() bool { return works(h, rotated.Key, 401) })
-				awaitPropagation(t, "so has the one before", func() bool { return works(h, k.Key, 401) })
-				awaitPropagation(t, "the new one is good", func() bool { return works(h, again.Key, 200) })
+				dbtest.WaitUntil(t, "a key without overlap has ended", func() bool { return works(h, rotated.Key, 401) })
+				dbtest.WaitUntil(t, "so has the one before", func() bool { return works(h, k.Key, 401) })
+				dbtest.WaitUntil(t, "the new one is good", func() bool { return works(h, again.Key, 200) })
 			}
 			h.requireStatus(t, 204, nil, "DELETE", keys+"/"+k.ID, testSecret, nil)
 			if !works(h, again.Key, 401) {
 				t.Error("a deleted key is good in the process that deleted it")
 			}
-			awaitPropagation(t, "a deleted key has ended everywhere", func() bool { return works(other, again.Key, 401) })
-			awaitPropagation(t, "a key has expired", func() bool { return works(h, brief.Key, 401) && works(other, brief.Key, 401) })
+			dbtest.WaitUntil(t, "a deleted key has ended everywhere", func() bool { return works(other, again.Key, 401) })
+			dbtest.WaitUntil(t, "a key has expired", func() bool { return works(h, brief.Key, 401) && works(other, brief.Key, 401) })
 			h.checkRequests(t, []requestCase{
 				{"a key that is gone", "DELETE", keys + "/" + k.ID, testSecret, nil, 404, "no such key"},
 				{"a key that is gone", "POST", keys + "/" + k.ID + ":rotate", testSecret, "{}", 404, "no such key"},

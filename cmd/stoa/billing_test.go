@@ -105,7 +105,7 @@ func TestUsage(t *testing.T) {
 					}
 				}
 				var got usageAnswer
-				waitWithin(t, 20*time.Second, "both runs are counted", func() bool {
+				dbtest.WaitUntil(t, "both runs are counted", func() bool {
 					got = h.getUsage(t, "/admin/apps/acme/usage?group_by=agent,model,user,day", testSecret)
 					return got.Totals["runs"] == 2.0
 				})
@@ -173,7 +173,7 @@ func TestPlans(t *testing.T) {
 
 		plan["allowed_models"], plan["weight"] = []string{"openai/*"}, 0
 		h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/plans/small", testSecret, plan)
-		waitWithin(t, 20*time.Second, "the app may not call its model any more", func() bool {
+		dbtest.WaitUntil(t, "the app may not call its model any more", func() bool {
 			_, body := h.sendText(t, ana, "hi")
 			return strings.Contains(body, "the app's plan does not have the model scripted/scripted")
 		})
@@ -237,7 +237,7 @@ func TestPlanDocuments(t *testing.T) {
 	accepted("acme", "b.txt", 500)
 	refused("c.txt", 1, "documents.count")
 	// Of one store: a.txt has 10 chunks and b.txt 5, so that one of them is one too many.
-	waitWithin(t, 20*time.Second, "the chunks of one document are refused", func() bool {
+	dbtest.WaitUntil(t, "the chunks of one document are refused", func() bool {
 		_, body := h.doRequest(t, "GET", "/v1/document-stores/manual/documents?state=failed", tokens["acme"], nil)
 		return strings.Contains(body, "it may have 12")
 	})
@@ -246,7 +246,7 @@ func TestPlanDocuments(t *testing.T) {
 	}
 	limits["count"], limits["bytes"] = 3, 1501
 	h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/plans/small", testSecret, plan)
-	waitWithin(t, 20*time.Second, "the changed plan applies", func() bool {
+	dbtest.WaitUntil(t, "the changed plan applies", func() bool {
 		status, _ := put("acme", "c.txt", 1)
 		return status == http.StatusAccepted
 	})
@@ -344,7 +344,7 @@ func TestPause(t *testing.T) {
 					t.Fatalf("without memory it is %s", s)
 				}
 				h.requireStatus(t, http.StatusOK, nil, "PUT", "/admin/apps/acme/budgets/cap", testSecret, map[string]any{"amount": 2})
-				waitWithin(t, 20*time.Second, "the task goes on", func() bool { return state() == "completed" })
+				dbtest.WaitUntil(t, "the task goes on", func() bool { return state() == "completed" })
 				if got.statusText() != "hello there" {
 					t.Errorf("it says %q", got.statusText())
 				}
@@ -384,7 +384,7 @@ func TestBudgetAcrossServers(t *testing.T) {
 	servers[0].requireStatus(t, http.StatusCreated, nil, "POST", "/admin/budgets", testSecret, map[string]any{"name": "much", "unit": "tokens", "amount": 10_000_000, "window": "year", "hard": true})
 	ana := servers[0].createToken(t, "acme", "ana", nil)
 	for _, h := range servers { // until they have loaded the budget
-		waitWithin(t, 20*time.Second, "a house knows of the budgets", func() bool {
+		dbtest.WaitUntil(t, "a house knows of the budgets", func() bool {
 			return h.Dependencies.Billing.Budgets.NewGate("", "").HasBudgets()
 		})
 	}

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"stoa/tenancy/db/dbtest"
 )
@@ -25,7 +24,7 @@ agents: {assistant: {llm: m}}
 		_, body := other.sendText(t, ana, "hi")
 		answered <- body
 	}()
-	waitWithin(t, 20*time.Second, "the call is under way", func() bool { return other.Execution.Inflight() == 1 })
+	dbtest.WaitUntil(t, "the call is under way", func() bool { return other.Execution.Inflight() == 1 })
 	one.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps/acme/budgets", testSecret, map[string]any{
 		"name": "cap", "unit": "tokens", "amount": 50, "window": "month", "hard": true,
 	})
@@ -33,7 +32,7 @@ agents: {assistant: {llm: m}}
 		t.Fatal(body)
 	}
 	var list budgetAnswer
-	waitWithin(t, 20*time.Second, "the budget counts it", func() bool {
+	dbtest.WaitUntil(t, "the budget counts it", func() bool {
 		one.requireStatus(t, http.StatusOK, &list, "GET", "/admin/apps/acme/budgets", testSecret, nil)
 		return list.Budgets[0].Committed == 42
 	})

@@ -10,12 +10,12 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"stoa/agentsvc/store/receiver"
 	"stoa/cmd/stoa/server"
+	"stoa/tenancy/db/dbtest"
 )
 
 // callbackApp returns the configuration of an app whose webhook posts its results to hosts.
@@ -92,11 +92,11 @@ func TestCallback(t *testing.T) {
 		if again := h.deliverWebhook(t, "acme", "hello", in.url+"/done", http.StatusAccepted); again != task {
 			t.Errorf("the same delivery leads to %s, and first to %s", again, task)
 		}
-		waitWithin(t, 10*time.Second, "the repeated delivery has its callback", func() bool { return len(in.listMessages()) == 2 })
+		dbtest.WaitUntil(t, "the repeated delivery has its callback", func() bool { return len(in.listMessages()) == 2 })
 		asked := h.deliverWebhook(t, "acme", "ask", in.url, http.StatusAccepted)
 		operator := h.createToken(t, "acme", "otto", map[string]any{"roles": []string{"operator"}})
 		cancelled := func() {
-			waitWithin(t, 10*time.Second, "it waits for somebody", func() bool {
+			dbtest.WaitUntil(t, "it waits for somebody", func() bool {
 				_, body := h.doRequest(t, "GET", "/tasks?status=input_required", operator, nil)
 				return strings.Contains(body, asked)
 			})
@@ -115,15 +115,15 @@ func TestCallback(t *testing.T) {
 
 		in.respondWith(http.StatusServiceUnavailable)
 		asked = h.deliverWebhook(t, "acme", "ask again", in.url, http.StatusAccepted)
-		waitWithin(t, 10*time.Second, "it fails", func() bool { return h.getNotification(t, operator, asked).Attempts > 0 })
+		dbtest.WaitUntil(t, "it fails", func() bool { return h.getNotification(t, operator, asked).Attempts > 0 })
 		h.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/acme:suspend", testSecret, map[string]any{})
 		in.respondWith(http.StatusNoContent)
-		waitWithin(t, 20*time.Second, "nothing is tried for a while", func() bool { return h.isPostponed(t, asked) })
+		dbtest.WaitUntil(t, "nothing is tried for a while", func() bool { return h.isPostponed(t, asked) })
 		if late := in.listMessages(); len(late) > 0 {
 			t.Errorf("a suspended app posts %v", late)
 		}
 		h.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/acme:resume", testSecret, map[string]any{})
-		waitWithin(t, 10*time.Second, "it is told at once when the app is back", func() bool { return len(in.listMessages()) == 1 })
+		dbtest.WaitUntil(t, "it is told at once when the app is back", func() bool { return len(in.listMessages()) == 1 })
 
 		in.respondWith(http.StatusServiceUnavailable)
 		h.deliverWebhook(t, "acme", "gone", in.url, http.StatusAccepted)
@@ -158,7 +158,7 @@ func TestCallbackOfEachDelivery(t *testing.T) {
 				t.Errorf("one delivery leads to %s and %s", id, tasks[0])
 			}
 		}
-		waitWithin(t, 20*time.Second, "each has its callback", func() bool { return len(in.listMessages()) == len(tasks) })
+		dbtest.WaitUntil(t, "each has its callback", func() bool { return len(in.listMessages()) == len(tasks) })
 		status, answer := h.sendRequest(t, h.newSignedDelivery(t, "acme", "slow", in.url))
 		if status != http.StatusTooManyRequests || !strings.Contains(answer, "at most 10 times") {
 			t.Errorf("one too many: %d %s", status, answer)

@@ -8,7 +8,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
+
+	"stoa/tenancy/db/dbtest"
 
 	logspb "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	metricspb "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
@@ -102,7 +103,7 @@ func attributeTexts(attrs []*common.KeyValue) map[string]string {
 func (c *collector) awaitSpans(t *testing.T, trace string, names ...string) []*tracepb.Span {
 	t.Helper()
 	var found []*tracepb.Span
-	waitWithin(t, 20*time.Second, "the spans of a trace", func() bool {
+	dbtest.WaitUntil(t, "the spans of a trace", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		found = slices.DeleteFunc(slices.Clone(c.spans), func(s *tracepb.Span) bool { return hex.EncodeToString(s.TraceId) != trace })

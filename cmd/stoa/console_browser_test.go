@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"stoa/tenancy/db/dbtest"
+
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
@@ -180,7 +182,7 @@ func (s *consoleServers) balance(r *httputil.ProxyRequest) {
 
 // kill ends the server that executes a task, which need not be the one that got the call, without a chance to finish anything.
 func (s *consoleServers) kill(t *testing.T) {
-	waitWithin(t, 20*time.Second, "a server executes a task", func() bool {
+	dbtest.WaitUntil(t, "a server executes a task", func() bool {
 		for _, replica := range s.replicas {
 			if _, metrics := replica.doRequest(t, "GET", "/metrics", "", nil); regexp.MustCompile(`(?m)^stoa_runs_inflight [1-9]`).MatchString(metrics) {
 				_ = replica.SignalAndWait(syscall.SIGKILL)
@@ -331,7 +333,7 @@ func TestConsoleLargeTask(t *testing.T) {
 	params := newTextMessage("go")
 	params["configuration"] = map[string]any{"blocking": false}
 	p.requireStatus(t, http.StatusOK, &task, "POST", "/agents/many", token, newRPCCall("message:send", params))
-	waitWithin(t, 2*time.Minute, "the task has ended", func() bool {
+	dbtest.WaitWithin(t, 2*time.Minute, "the task has ended", func() bool {
 		var now struct{ Status struct{ State string } }
 		p.requireStatus(t, http.StatusOK, &now, "GET", "/tasks/"+task.Result.TaskID+"?history_length=0", token, nil)
 		return now.Status.State == "failed"

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
@@ -192,7 +191,7 @@ func TestCredentialCanary(t *testing.T) {
 			for _, path := range []string{"/agents/none-canary", "/v1/agents/none-canary/tasks", "/mcp/none-canary", "/openai/v1/models/none-canary"} {
 				_, _ = h.doRequest(t, "GET", path, ana, nil)
 			}
-			waitWithin(t, 20*time.Second, "the spans and metrics of the last call are exported", func() bool {
+			dbtest.WaitUntil(t, "the spans and metrics of the last call are exported", func() bool {
 				exported.mu.Lock()
 				defer exported.mu.Unlock()
 				tools := 0

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"stoa/tenancy/db/dbtest"
+
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
@@ -39,7 +41,7 @@ func TestCurrencies(t *testing.T) {
 		}
 		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/plans", testSecret, map[string]any{"name": "euro", "currency": "EUR"})
 		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"plan": "euro"})
-		waitWithin(t, 20*time.Second, "the budget of dollars refuses calls in euros", func() bool {
+		dbtest.WaitUntil(t, "the budget of dollars refuses calls in euros", func() bool {
 			_, body := send()
 			return strings.Contains(body, "the hard budget dollars is in USD")
 		})

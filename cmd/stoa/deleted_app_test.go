@@ -388,7 +388,7 @@ func (ts *testServer) putCanaries(t *testing.T, c *canarySet, op string) {
 	if status, body := ts.sendRequest(t, put); status != http.StatusAccepted {
 		t.Fatalf("put a document: %d %s", status, body)
 	}
-	waitWithin(t, 20*time.Second, "the document is indexed", func() bool {
+	dbtest.WaitUntil(t, "the document is indexed", func() bool {
 		_, body := ts.doRequest(t, "GET", documents+c.canary("documentid")+".md", op, nil)
 		return strings.Contains(body, `"indexed"`)
 	})
@@ -456,7 +456,7 @@ func (ts *testServer) sendCanaries(t *testing.T, c *canarySet, ana, op string) {
 		"role": "user", "task_id": waits.Result.TaskID, "parts": []any{map[string]any{"type": "data", "data": supplied}},
 	}}))
 	ts.sendWithPush(t, ana, c.canary("toldmessage"), c.canary("pushid"), "http://127.0.0.1:9/x?token="+c.canary("pushtoken"))
-	waitWithin(t, 20*time.Second, "a notification fails", func() bool {
+	dbtest.WaitUntil(t, "a notification fails", func() bool {
 		_, body := ts.doRequest(t, "GET", "/tasks?page_size=50", ana, nil)
 		return strings.Contains(body, "completed")
 	})

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"stoa/deploy/deploytest"
+	"stoa/tenancy/db/dbtest"
 )
 
 // scrapedSeries are the values of the labels of a scrape, by metric and label.
@@ -115,7 +115,7 @@ func TestDeployQueries(t *testing.T) {
 	shown := scrapedSeries{}
 	shown.addScrape(openExercisedServer(t))
 	secure := openServerTLS(t)
-	waitWithin(t, 20*time.Second, "the expiry of the certificate is shown", func() bool {
+	dbtest.WaitUntil(t, "the expiry of the certificate is shown", func() bool {
 		shown.addScrape(secure)
 		return shown["stoa_tls_certificate_not_after_seconds"] != nil
 	})

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"stoa/agentsvc/vectorstore/remote/remotetest"
 	"stoa/cmd/stoa/server"
@@ -107,7 +106,7 @@ func (d deletion) checkSearches(t *testing.T, documents, searches int) {
 	}
 	modes := []string{"hybrid", "vector", "text"}
 	var searched, wrong atomic.Int64
-	waitWithin(t, time.Minute, "the documents are indexed, and their words are found everywhere", func() bool {
+	dbtest.WaitUntil(t, "the documents are indexed, and their words are found everywhere", func() bool {
 		return len(d.search(t, d.servers[1], "text", "valve")) == documents && len(d.search(t, d.servers[0], "vector", "valve")) == documents
 	})
 	for i := range documents {

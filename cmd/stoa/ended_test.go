@@ -14,6 +14,7 @@ import (
 	"stoa/agentsvc/task"
 	"stoa/tenancy"
 	"stoa/tenancy/audit"
+	"stoa/tenancy/db/dbtest"
 )
 
 // TestReadersAfterTheEnd subscribes with readers that were admitted before their app was suspended or deleted, after
@@ -124,7 +125,7 @@ func TestStreamsOfDeletedApps(t *testing.T) {
 		ended[i] = make(chan string, 1)
 		go func() { ended[i] <- s.read() }()
 	}
-	waitWithin(t, time.Minute, "every stream has a task", func() bool { return countRows(t, h.db, app.ID, "task") == len(streams) })
+	dbtest.WaitUntil(t, "every stream has a task", func() bool { return countRows(t, h.db, app.ID, "task") == len(streams) })
 	if err := h.apps.DeleteApp(t.Context(), audit.Actor{Name: "ops"}, "acme"); err != nil {
 		t.Fatal(err)
 	}

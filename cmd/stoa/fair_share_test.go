@@ -109,11 +109,11 @@ func TestQueueDuringEndlessRuns(t *testing.T) {
 				for range 3 * h.Settings.Queue.Workers {
 					h.requireStatus(t, http.StatusOK, nil, "POST", "/apps/greedy/agents/"+agent, greedy, newRPCCall("message/send", nonBlockingMessage("go")))
 				}
-				waitUntil(t, "every worker has a run of the greedy app", func() bool { return h.Execution.RunPool.Inflight() >= h.Settings.Queue.Workers })
+				dbtest.WaitUntil(t, "every worker has a run of the greedy app", func() bool { return h.Execution.RunPool.Inflight() >= h.Settings.Queue.Workers })
 				var got taskView
 				h.requireStatus(t, http.StatusOK, &got, "POST", "/apps/quiet/agents/a", quiet, newRPCCall("message/send", nonBlockingMessage("hello")))
 				id := got.Result.ID
-				waitUntil(t, "the quiet app's task ends", func() bool {
+				dbtest.WaitUntil(t, "the quiet app's task ends", func() bool {
 					h.requireStatus(t, http.StatusOK, &got, "POST", "/apps/quiet/agents/a", quiet, newRPCCall("tasks/get", map[string]any{"id": id}))
 					return got.Result.Status.State == "completed"
 				})
@@ -151,9 +151,9 @@ func TestLiveDuringBlockingCalls(t *testing.T) {
 		}
 		share, all := h.Settings.Queue.MaxInflight/2+h.Settings.Queue.Workers, 3*h.Settings.Queue.MaxInflight
 		disconnectActive := call(share)
-		waitUntil(t, "the greedy app has all that it may", func() bool { return h.Execution.RunPool.Inflight() >= share })
+		dbtest.WaitUntil(t, "the greedy app has all that it may", func() bool { return h.Execution.RunPool.Inflight() >= share })
 		disconnectQueued := call(all - share)
-		waitUntil(t, "the other calls wait in the queue", func() bool {
+		dbtest.WaitUntil(t, "the other calls wait in the queue", func() bool {
 			return h.queryNumber(t, "SELECT COUNT(*) FROM run WHERE priority = 0") == int64(all)
 		})
 		live := func(app, agent, token, text string) {
@@ -175,11 +175,11 @@ func TestLiveDuringBlockingCalls(t *testing.T) {
 		// The queued ones first: a slot that an active run leaves goes to the next queued one whose caller is not known to
 		// be gone, and the app may keep as many abandoned runs as it has live slots.
 		disconnectQueued()
-		waitUntil(t, "no run waits in the queue as if its caller were there", func() bool {
+		dbtest.WaitUntil(t, "no run waits in the queue as if its caller were there", func() bool {
 			return h.queryNumber(t, "SELECT COUNT(*) FROM run WHERE state = 'pending' AND priority = 0") == 0
 		})
 		disconnectActive()
-		waitUntil(t, "the greedy app has a live place again", func() bool {
+		dbtest.WaitUntil(t, "the greedy app has a live place again", func() bool {
 			app, err := h.apps.LoadApp(t.Context(), "greedy")
 			if err != nil {
 				t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"stoa/tenancy/db/dbtest"
 )
 
 // processesAnswer is the response of GET /admin/processes.
@@ -30,7 +32,7 @@ func TestFleet(t *testing.T) {
 			return got
 		}
 		var ids []string
-		waitUntil(t, "both processes and their leases are listed", func() bool {
+		dbtest.WaitUntil(t, "both processes and their leases are listed", func() bool {
 			got := load(one)
 			ids = nil
 			for _, p := range got.Processes {
@@ -60,7 +62,7 @@ func TestFleet(t *testing.T) {
 		if got := load(one); len(got.Processes) != 1 || !got.Processes[0].Answering {
 			t.Errorf("after one has stopped: %+v", got)
 		}
-		waitUntil(t, "the calls of both processes are counted", func() bool {
+		dbtest.WaitUntil(t, "the calls of both processes are counted", func() bool {
 			_, body := one.doRequest(t, "GET", "/admin/traffic", testSecret, nil)
 			return strings.Contains(body, `"apps":[{"app":"acme","calls":3,"failed":0,`)
 		})

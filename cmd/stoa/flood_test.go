@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"stoa/cmd/stoa/stoatest"
+	"stoa/tenancy/db/dbtest"
 )
 
 // TestFlood opens more connections than allowed and sends nothing: those beyond the bound are closed and counted, the
@@ -76,7 +77,7 @@ func TestFlood(t *testing.T) {
 		for _, conn := range flood {
 			_ = conn.Close()
 		}
-		waitWithin(t, 20*time.Second, "another client gets in when the flood is over", func() bool {
+		dbtest.WaitUntil(t, "another client gets in when the flood is over", func() bool {
 			return healthy(&http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}) == nil
 		})
 	})

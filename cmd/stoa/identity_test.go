@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"stoa/tenancy/db/dbtest"
-	"stoa/tenancy/tenancytest"
 )
 
 // foreignIssuer is an issuer outside the server, whose keys are at its URL.
@@ -259,12 +258,12 @@ func TestAppIssuer(t *testing.T) {
 		{"by name as well", "POST", "/admin/apps", testSecret, app("south", auth(shared, "both", "require_tenant_id", true), "private_network"), 201, ""},
 		{"beside those by name", "POST", "/admin/apps", testSecret, app("west", auth(shared, "both"), "private_network"), 409, "already"},
 	})
-	awaitPropagation(t, "the other process takes the token", func() bool {
+	dbtest.WaitUntil(t, "the other process takes the token", func() bool {
 		status, _ := other.doRequest(t, "POST", "/agents/assistant", specific.signToken(map[string]any{"aud": "acme"}), helloCall)
 		return status == 200
 	})
 	for _, h := range []*testServer{h, other} {
-		awaitPropagation(t, "all are known", func() bool {
+		dbtest.WaitUntil(t, "all are known", func() bool {
 			status, _ := h.doRequest(t, "GET", "/agents", shared.signToken(map[string]any{"aud": "both", "tenant_id": "south"}), nil)
 			return status == 200
 		})
@@ -288,13 +287,13 @@ func TestAppIssuer(t *testing.T) {
 	token := specific.signToken(map[string]any{"aud": "acme"})
 	h.requireStatus(t, 200, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"auth": nil})
 	for _, h := range []*testServer{h, other} {
-		awaitPropagation(t, "an issuer that was taken away is refused", func() bool {
+		dbtest.WaitUntil(t, "an issuer that was taken away is refused", func() bool {
 			status, _ := h.doRequest(t, "GET", "/agents", token, nil)
 			return status == 401
 		})
 	}
 	h.requireStatus(t, 200, nil, "PATCH", "/admin/apps/globex", testSecret, map[string]any{"auth": auth(specific, "acme")})
-	awaitPropagation(t, "what became free may be another's", func() bool {
+	dbtest.WaitUntil(t, "what became free may be another's", func() bool {
 		status, _ := other.doRequest(t, "GET", "/apps/globex/agents", token, nil)
 		return status == 200
 	})
@@ -302,10 +301,4 @@ func TestAppIssuer(t *testing.T) {
 	if _, body := h.doRequest(t, "GET", "/admin/audit?app=acme", testSecret, nil); !strings.Contains(body, `"auth.issuer":{"after":"hmac-sha256:`) || strings.Contains(body, specific.url) {
 		t.Errorf("the audit trail does not contain the hash of the issuer: %s", body)
 	}
-}
-
-// awaitPropagation waits until a change has reached every process: two seconds, and longer on a busy machine.
-func awaitPropagation(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	tenancytest.WaitUntil(t, what, done)
 }

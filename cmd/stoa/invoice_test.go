@@ -46,7 +46,7 @@ func TestInvoices(t *testing.T) {
 		}
 		month := time.Now().UTC().Format("2006-01")
 		var draft invoiceAnswer
-		waitWithin(t, 20*time.Second, "the call is on the draft", func() bool {
+		dbtest.WaitUntil(t, "the call is on the draft", func() bool {
 			status, body := h.doRequest(t, "GET", base+"/invoices/"+month, testSecret, nil)
 			return status == http.StatusOK && json.Unmarshal([]byte(body), &draft) == nil && len(draft.Totals) == 1 && draft.Totals[0].Charge == 400
 		})
@@ -159,14 +159,14 @@ func TestExports(t *testing.T) {
 	}
 	h := openTestServer(t, dbtest.NewSQLiteURL(t))
 	h.createApp(t, "acme", paidApp)
-	waitWithin(t, 20*time.Second, "the exports have begun", func() bool {
+	dbtest.WaitUntil(t, "the exports have begun", func() bool {
 		list, err := h.Dependencies.Billing.Exports.ListExports(t.Context())
 		return err == nil && len(list) == 2
 	})
 	if status, body := h.sendText(t, h.createToken(t, "acme", "ana", nil), "hi"); status != http.StatusOK {
 		t.Fatal(status, body)
 	}
-	waitWithin(t, 20*time.Second, "the call is exported", func() bool {
+	dbtest.WaitUntil(t, "the call is exported", func() bool {
 		files, err := os.ReadDir(folder)
 		return err == nil && h.Exporter.DeliverAll(t.Context()) == nil && len(files) > 0 && posts.Load() > 0
 	})

@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/memory"
 	"stoa/agentsvc/store/toolpin"
 	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
 )
 
 // appIDs are what a foreign caller might name of an app's users: each field is an id, or a name that only the app
@@ -372,7 +372,7 @@ func (ts *testServer) addFailedReceiver(t *testing.T, ana string, x appIDs) {
 	config := map[string]any{"id": x.task, "url": "https://127.0.0.1:9"}
 	ts.requireStatus(t, http.StatusOK, nil, "POST", "/a2a/assistant/tasks/"+x.task+"/pushNotificationConfigs", ana, config)
 	ts.requireStatus(t, http.StatusOK, nil, "POST", "/agents/assistant", ana, newRPCCall("message:send", newTextMessage("ask", "task_id", x.task)))
-	waitWithin(t, 20*time.Second, "the address is given up", func() bool {
+	dbtest.WaitUntil(t, "the address is given up", func() bool {
 		at := ts.getNotification(t, ana, x.task)
 		return at.Status == "dead" && at.Error == `the address of "127.0.0.1" is not allowed: only public addresses may be called`
 	})
@@ -528,7 +528,7 @@ func (ts *testServer) addDocument(t *testing.T, app string) (id string) {
 		t.Fatal(status, body)
 	}
 	// Its indexing would change the rows that are guarded.
-	waitWithin(t, 20*time.Second, "the document is indexed", func() bool {
+	dbtest.WaitUntil(t, "the document is indexed", func() bool {
 		var d struct{ State string }
 		ts.requireStatus(t, http.StatusOK, &d, "GET", "/v1/document-stores/manual/documents/"+id, developer, nil)
 		return d.State == "indexed"

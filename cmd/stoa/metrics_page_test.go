@@ -127,7 +127,7 @@ func TestMetricsPage(t *testing.T) {
 	secure := openServerTLS(t)
 	// What a process without TLS, or on PostgreSQL, does not show.
 	for _, name := range []string{"stoa_tls_certificate_not_after_seconds", "stoa_db_disk_free_bytes"} {
-		waitWithin(t, 20*time.Second, name+" is shown", func() (found bool) {
+		dbtest.WaitUntil(t, name+" is shown", func() (found bool) {
 			got[name], found = secure.listShownMetrics(t)[name]
 			return found
 		})

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	spec "github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +20,7 @@ import (
 	"stoa/agentsvc/store/receiver"
 	"stoa/cmd/stoa/server"
 	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
 )
 
 const notifyingApp = `
@@ -102,7 +102,7 @@ func (in *inbox) listMessages() []string {
 func (in *inbox) awaitMessage(t *testing.T, what string) []string {
 	t.Helper()
 	var all []string
-	waitWithin(t, time.Minute, "the inbox is told "+what, func() bool {
+	dbtest.WaitUntil(t, "the inbox is told "+what, func() bool {
 		all = in.listMessages()
 		return len(all) > 0 && strings.Contains(all[len(all)-1], what)
 	})
@@ -256,12 +256,12 @@ func TestNotifications(t *testing.T) {
 		}
 		later.respondWith(http.StatusServiceUnavailable)
 		h.requireStatus(t, http.StatusOK, nil, "POST", "/a2a/assistant/tasks/"+task+":cancel", token, map[string]any{})
-		waitWithin(t, 20*time.Second, "the address fails", func() bool {
+		dbtest.WaitUntil(t, "the address fails", func() bool {
 			at := h.getNotification(t, token, task)
 			return at.Status == "open" && at.Attempts > 0 && at.Error == "it answered 503 Service Unavailable"
 		})
 		h.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/acme:suspend", testSecret, map[string]any{})
-		waitWithin(t, 20*time.Second, "nothing is tried for a while", func() bool { return h.isPostponed(t, task) })
+		dbtest.WaitUntil(t, "nothing is tried for a while", func() bool { return h.isPostponed(t, task) })
 		h.requireStatus(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
 		if open := h.countReceivers(t); open != 0 {
 			t.Errorf("%d addresses are left of a deleted app", open)
@@ -287,8 +287,8 @@ func TestNotifiedAfterKill(t *testing.T) {
 		in := newInbox(t)
 		in.respondWith(http.StatusServiceUnavailable)
 		task := first.sendWithPush(t, token, "hello", "in", in.url)
-		waitWithin(t, 20*time.Second, "the first try", func() bool { return len(in.listMessages()) > 0 })
-		waitWithin(t, 20*time.Second, "the task ends", func() bool {
+		dbtest.WaitUntil(t, "the first try", func() bool { return len(in.listMessages()) > 0 })
+		dbtest.WaitUntil(t, "the task ends", func() bool {
 			_, body := first.doRequest(t, "GET", "/a2a/assistant/tasks/"+task, token, nil)
 			return strings.Contains(body, "TASK_STATE_COMPLETED")
 		})

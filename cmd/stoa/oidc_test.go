@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"stoa/tenancy/db/dbtest"
 )
 
 // startOpenIDProvider starts a certified OpenID provider and returns its address.
@@ -107,7 +109,7 @@ server: {auth: {enabled: true, issuer: %q, jwks_url: %q, audience: "https://stoa
 	h.requireStatus(t, 201, nil, "POST", "/admin/apps", testSecret, app)
 	get := func(client, resource, scope string) string { return requestToken(t, provider, client, resource, scope) }
 	const api, globex = "https://stoa.test/api", "https://globex.test"
-	awaitPropagation(t, "the app's issuer is known", func() bool {
+	dbtest.WaitUntil(t, "the app's issuer is known", func() bool {
 		status, _ := h.doRequest(t, "GET", "/apps/globex/agents", get("rsa", globex, ""), nil)
 		return status == 200
 	})

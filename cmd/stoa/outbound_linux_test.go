@@ -112,7 +112,7 @@ func callAgent(t *testing.T, h *testServer, app, _, _ string) string {
 // awaitDeliveryError waits until a receiver of a task has failed for good or was reached, and returns its error.
 func (ts *testServer) awaitDeliveryError(t *testing.T, token, task string) (why string) {
 	t.Helper()
-	waitWithin(t, 30*time.Second, "an address is given up or tried again", func() bool {
+	dbtest.WaitUntil(t, "an address is given up or tried again", func() bool {
 		at := ts.getNotification(t, token, task)
 		why = at.Error
 		return at.Status == "dead" || at.Attempts > 0
@@ -222,7 +222,7 @@ func TestOutbound(t *testing.T) {
 			for _, host := range []string{"127.0.0.1", publicAddress} {
 				before := granted.Load()
 				answer := try(t, app(i, host), w, host, "private_network")
-				waitWithin(t, 20*time.Second, fmt.Sprintf("%s is reached with the grant (%.300s)", host, answer), func() bool {
+				dbtest.WaitUntil(t, fmt.Sprintf("%s is reached with the grant (%.300s)", host, answer), func() bool {
 					return granted.Load() > before || w.repeatCall(t, h, app(i, host)) && granted.Load() > before
 				})
 			}
@@ -246,7 +246,7 @@ func TestOutbound(t *testing.T) {
 						}
 						return
 					}
-					waitWithin(t, 30*time.Second, "it is refused", func() bool {
+					dbtest.WaitUntil(t, "it is refused", func() bool {
 						w.repeatCall(t, h, app)
 						for line := range strings.SplitSeq(log.String(), "\n") {
 							if strings.Contains(line, "app="+app+" ") && reported(line) {

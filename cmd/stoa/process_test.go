@@ -92,26 +92,17 @@ func TestTwoProcesses(t *testing.T) {
 		}
 	}
 	one.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": fmt.Sprintf(slowApp, "new acme")})
-	waitWithin(t, 20*time.Second, "the new revision serves at the other process", func() bool { return request(two, "acme") == "new acme: hi" })
+	dbtest.WaitUntil(t, "the new revision serves at the other process", func() bool { return request(two, "acme") == "new acme: hi" })
 	one.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/globex:suspend", testSecret, map[string]any{})
-	waitWithin(t, 20*time.Second, "the other process refuses the suspended app", func() bool {
+	dbtest.WaitUntil(t, "the other process refuses the suspended app", func() bool {
 		status, _ := two.doRequest(t, "POST", "/agents/assistant", tokens["globex"], newRPCCall("message:send", newTextMessage("hi")))
 		return status == http.StatusForbidden
 	})
 	one.requireStatus(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
-	waitWithin(t, 20*time.Second, "the other process refuses tokens of the deleted app", func() bool {
+	dbtest.WaitUntil(t, "the other process refuses tokens of the deleted app", func() bool {
 		status, _ := two.doRequest(t, "POST", "/agents/assistant", tokens["acme"], newRPCCall("message:send", newTextMessage("hi")))
 		return status == http.StatusUnauthorized
 	})
-}
-
-func waitWithin(t *testing.T, d time.Duration, what string, holds func() bool) {
-	t.Helper()
-	for began := time.Now(); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(began) > d {
-			t.Fatalf("after %v it does not hold that %s", d, what)
-		}
-	}
 }
 
 // TestProcessEnvironment checks that nothing of a test's own environment reaches the program under test: neither its
@@ -361,7 +352,7 @@ agents: {assistant: {llm: m}}
 	count := func() int {
 		return strings.Count(p.Output(), "is more than 1, the most that anthropic takes: 1 is used")
 	}
-	waitWithin(t, 20*time.Second, "both warnings are logged", func() bool { return count() >= 2 })
+	dbtest.WaitUntil(t, "both warnings are logged", func() bool { return count() >= 2 })
 	if n := count(); n != 2 {
 		t.Errorf("%d warnings, want one of the file and one of the app:\n%s", n, p.Output())
 	}
@@ -394,27 +385,27 @@ observability: {metrics: {enabled: true}}
 		return func() bool { got := send(newTextMessage("hi")); return got.statusText() == want }
 	}
 	waiting := send(newTextMessage("ask"))
-	waitWithin(t, 20*time.Second, "the file serves", says("one: hi"))
+	dbtest.WaitUntil(t, "the file serves", says("one: hi"))
 	write("stoa.yaml", config("two"))
-	waitWithin(t, 20*time.Second, "a changed file serves", says("two: hi"))
+	dbtest.WaitUntil(t, "a changed file serves", says("two: hi"))
 	write("stoa.yaml", "agnets: {}\n")
-	waitWithin(t, 20*time.Second, "a broken file is told", func() bool { return strings.Contains(p.Output(), "agnets") })
+	dbtest.WaitUntil(t, "a broken file is told", func() bool { return strings.Contains(p.Output(), "agnets") })
 	if !says("two: hi")() {
 		t.Error("a broken file replaced the one before")
 	}
 	write("stoa.yaml", config("two")+"server: {port: 9999}\n")
-	waitWithin(t, 20*time.Second, "a change that needs a restart is logged", func() bool { return strings.Contains(p.Output(), "need a restart") })
+	dbtest.WaitUntil(t, "a change that needs a restart is logged", func() bool { return strings.Contains(p.Output(), "need a restart") })
 	if _, app := p.doRequest(t, "GET", "/admin/apps/default", testSecret, nil); !strings.Contains(app, `"awaits_restart":["server.port"]`) {
 		t.Errorf("the admin API does not say what takes a restart: %s", app)
 	}
 	write("stoa.yaml", config("${GREETING:three}"))
-	waitWithin(t, 20*time.Second, "a mended file serves", says("three: hi"))
+	dbtest.WaitUntil(t, "a mended file serves", says("three: hi"))
 	if _, app := p.doRequest(t, "GET", "/admin/apps/default", testSecret, nil); strings.Contains(app, "awaits_restart") {
 		t.Errorf("the file is what it was at the start, but for what needs no restart: %s", app)
 	}
 	write(".env", "GREETING=four\n")
-	waitWithin(t, 20*time.Second, "a changed .env serves", says("four: hi"))
-	waitWithin(t, 20*time.Second, "each configuration is on the audit trail", func() bool {
+	dbtest.WaitUntil(t, "a changed .env serves", says("four: hi"))
+	dbtest.WaitUntil(t, "each configuration is on the audit trail", func() bool {
 		_, trail := p.doRequest(t, "GET", "/admin/audit?app=default&action=config", testSecret, nil)
 		return strings.Count(trail, `"config.load"`) == 4 // a change of .env changes variables, not the document
 	})
@@ -451,14 +442,14 @@ agents: {assistant: {}}
 		p.requireStatus(t, http.StatusOK, &got, "POST", "/agents/assistant", "", newRPCCall("message:send", newTextMessage("hi")))
 		return got.statusText()
 	}
-	waitWithin(t, 20*time.Second, "the file serves", func() bool { return answer() == "old none" })
+	dbtest.WaitUntil(t, "the file serves", func() bool { return answer() == "old none" })
 	write("stoa.yaml", fmt.Sprintf(config, "new"))
 	write(".env", "GREETING=one\n")
-	waitWithin(t, 20*time.Second, "a variable serves", func() bool { return answer() == "old one" })
+	dbtest.WaitUntil(t, "a variable serves", func() bool { return answer() == "old one" })
 	write(".env", "GREETING=\n")
-	waitWithin(t, 20*time.Second, "an empty variable is not a missing one", func() bool { return answer() == "old " })
+	dbtest.WaitUntil(t, "an empty variable is not a missing one", func() bool { return answer() == "old " })
 	write(".env", "GREETING \"two\n")
-	waitWithin(t, 20*time.Second, "variables that cannot be read are told", func() bool { return strings.Contains(p.Output(), "does not load") })
+	dbtest.WaitUntil(t, "variables that cannot be read are told", func() bool { return strings.Contains(p.Output(), "does not load") })
 	if got := answer(); got != "old " {
 		t.Errorf("what does not load changes the answer to %q", got)
 	}
@@ -477,7 +468,7 @@ func TestFilesDiffer(t *testing.T) {
 		both = append(both, startProcess(t, dir, "--database", database, "--config", "stoa.yaml", "--queue-stale-threshold", "1s"))
 	}
 	for _, p := range both {
-		waitWithin(t, 20*time.Second, "the process warns of the other's file", func() bool {
+		dbtest.WaitUntil(t, "the process warns of the other's file", func() bool {
 			return strings.Contains(p.Output(), "another configuration file")
 		})
 	}

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"stoa/cmd/stoa/server"
 	"stoa/tenancy/db/dbtest"
@@ -53,7 +52,7 @@ func TestPrometheus(t *testing.T) {
 		`process:stoa_request_errors:sum{code="RESOURCE_EXHAUSTED"}`:                                                          "1", // of deploy/prometheus
 	} {
 		got := ""
-		waitWithin(t, 20*time.Second, "the answer to "+query, func() bool {
+		dbtest.WaitUntil(t, "the answer to "+query, func() bool {
 			got = queryPrometheus(t, prometheus, query)
 			return got != ""
 		})
@@ -68,7 +67,7 @@ func TestPrometheus(t *testing.T) {
 // could not evaluate.
 func requireHealthyRules(t *testing.T, prometheus string) {
 	t.Helper()
-	waitWithin(t, 20*time.Second, "every rule is evaluated", func() bool {
+	dbtest.WaitUntil(t, "every rule is evaluated", func() bool {
 		resp, err := http.Get(prometheus + "/api/v1/rules") //nolint:noctx // it is on this machine
 		if err != nil {
 			return false
@@ -169,7 +168,7 @@ func TestRedisMetrics(t *testing.T) {
 	ts := startTestServer(t, h)
 	ts.requireStatus(t, http.StatusUnauthorized, nil, "GET", "/admin/apps", "a-wrong-secret", nil) // it is counted in Redis
 	ts.createApp(t, "acme", fmt.Sprintf(slowApp, "acme"))                                          // other processes are signalled
-	waitWithin(t, 20*time.Second, "both uses of Redis are counted", func() bool {
+	dbtest.WaitUntil(t, "both uses of Redis are counted", func() bool {
 		families, err := ts.Metrics().Gatherer().Gather()
 		if err != nil {
 			t.Fatal(err)

@@ -6,7 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"stoa/tenancy/db/dbtest"
 )
 
 // TestNoRecovery kills a process during a task whose app has recovery disabled: the task fails with a reason.
@@ -25,13 +26,13 @@ func TestNoRecovery(t *testing.T) {
 			}})
 		get := newRPCCall("tasks/get", map[string]any{"id": sent.Result.TaskID})
 		var got taskAnswer
-		waitWithin(t, 20*time.Second, "the task is at work", func() bool {
+		dbtest.WaitUntil(t, "the task is at work", func() bool {
 			first.requireStatus(t, http.StatusOK, &got, "POST", "/agents/assistant", token, get)
 			return got.Result.Status.State == "working"
 		})
 		_ = first.SignalAndWait(syscall.SIGKILL)
 		second := startProcess(t, dir, args...)
-		waitWithin(t, 20*time.Second, "the task failed", func() bool {
+		dbtest.WaitUntil(t, "the task failed", func() bool {
 			second.requireStatus(t, http.StatusOK, &got, "POST", "/agents/assistant", token, get)
 			return got.Result.Status.State == "failed"
 		})

@@ -499,7 +499,7 @@ func TestRoll(t *testing.T) {
 		if err := one.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		waitWithin(t, 20*time.Second, "the process is not ready", func() bool {
+		dbtest.WaitUntil(t, "the process is not ready", func() bool {
 			status, closes := request("GET", "/ready", nil)
 			return status == http.StatusServiceUnavailable && closes
 		})
@@ -575,7 +575,7 @@ func TestRedisDown(t *testing.T) {
 	both("go")
 	proxy.reconnect()
 	for _, p := range []*process{one, two} {
-		waitWithin(t, 20*time.Second, "the end of the outage is logged", func() bool { return strings.Count(p.Output(), "work again") == 1 })
+		dbtest.WaitUntil(t, "the end of the outage is logged", func() bool { return strings.Count(p.Output(), "work again") == 1 })
 		if n := strings.Count(p.Output(), "are interrupted"); n != 1 {
 			t.Errorf("the outage got %d times:\n%s", n, p.Output())
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"net/http"
 	"testing"
-	"time"
 
 	"stoa/tenancy/db/dbtest"
 )
@@ -37,7 +36,7 @@ agents: {assistant: {llm: m}, helper: {llm: m}}
 		if got := callStatus(one, agent); got != status { // the process that changed it applies it at once
 			t.Errorf("%s: %d where it was changed, want %d", what, got, status)
 		}
-		waitWithin(t, 20*time.Second, what+" at the other process", func() bool { return callStatus(two, agent) == status })
+		dbtest.WaitUntil(t, what+" at the other process", func() bool { return callStatus(two, agent) == status })
 	}
 	becomes("the role may call the helper", "helper", http.StatusOK)
 	becomes("the role may not call the assistant", "assistant", http.StatusForbidden)

@@ -6,12 +6,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"stoa/agentsvc/notify"
+	"stoa/tenancy/db/dbtest"
 )
 
 // newStandingApp returns the configuration of an app with notifications for its agent's tasks.
@@ -49,7 +49,7 @@ func TestStandingNotifications(t *testing.T) {
 			return out.Task.ID
 		}
 		reported := func(n int) (notices []notify.Notice, texts []string) {
-			waitWithin(t, 20*time.Second, "everything is told", func() bool { return len(in.listMessages()) >= n })
+			dbtest.WaitUntil(t, "everything is told", func() bool { return len(in.listMessages()) >= n })
 			for _, m := range in.listMessages() {
 				var one notify.Notice
 				if err := json.Unmarshal([]byte(m), &one); err != nil || one.Type == "" {
@@ -82,10 +82,10 @@ func TestStandingNotifications(t *testing.T) {
 
 		in.respondWith(http.StatusServiceUnavailable)
 		task = send("break")
-		waitWithin(t, 20*time.Second, "it fails", func() bool { return len(in.listMessages()) > 0 })
+		dbtest.WaitUntil(t, "it fails", func() bool { return len(in.listMessages()) > 0 })
 		h.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/acme:suspend", testSecret, map[string]any{})
 		in.respondWith(http.StatusOK)
-		waitWithin(t, 20*time.Second, "nothing is tried for a while", func() bool { return h.isPostponed(t, task) })
+		dbtest.WaitUntil(t, "nothing is tried for a while", func() bool { return h.isPostponed(t, task) })
 		if late := in.listMessages(); len(late) > 0 {
 			t.Errorf("a suspended app sends %v", late)
 		}

@@ -50,7 +50,7 @@ func checkStopping(t *testing.T, database string) {
 			socket := ts.dialWebSocket(t, ana)
 			busy := newTextMessage("endless", "context_id", fmt.Sprint("busy-", balanced))
 			task := ts.sendNonBlocking(t, ana, busy, http.StatusOK)
-			waitWithin(t, 20*time.Second, "the run is at work", func() bool { return ts.Execution.Inflight() == 1 })
+			dbtest.WaitUntil(t, "the run is at work", func() bool { return ts.Execution.Inflight() == 1 })
 			if balanced {
 				ts.requireStatus(t, http.StatusOK, nil, "GET", "/ready", "", nil)
 			}
@@ -58,7 +58,7 @@ func checkStopping(t *testing.T, database string) {
 			// Cancelling is no new work. It ends the run, and with it the shutdown.
 			defer ts.requireStatus(t, http.StatusOK, nil, "POST", "/a2a/assistant/tasks/"+task.Result.TaskID+":cancel", ana, map[string]any{})
 			if balanced {
-				waitWithin(t, 20*time.Second, "it is not ready", func() bool {
+				dbtest.WaitUntil(t, "it is not ready", func() bool {
 					status, _ := ts.doRequest(t, "GET", "/ready", "", nil)
 					return status == http.StatusServiceUnavailable
 				})
@@ -70,7 +70,7 @@ func checkStopping(t *testing.T, database string) {
 					ts.requireStatus(t, http.StatusServiceUnavailable, nil, "GET", "/ready", "", nil)
 				}
 			}
-			waitWithin(t, 20*time.Second, "it accepts no turn", func() bool {
+			dbtest.WaitUntil(t, "it accepts no turn", func() bool {
 				_, end, err := ts.Execution.RunPool.BeginTurn()
 				if err == nil {
 					end()
@@ -103,7 +103,7 @@ func TestStopped(t *testing.T) {
 		ts := startTestServer(t, h)
 		ts.createApp(t, "acme", stoppingApp)
 		ts.sendNonBlocking(t, ts.createToken(t, "acme", "ana", nil), newTextMessage("endless"), http.StatusOK)
-		waitWithin(t, 20*time.Second, "the run is at work", func() bool { return ts.Execution.Inflight() == 1 })
+		dbtest.WaitUntil(t, "the run is at work", func() bool { return ts.Execution.Inflight() == 1 })
 	})
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 	if last := lines[len(lines)-1]; !regexp.MustCompile(`level=INFO msg=stopped duration=[0-9.e-]+ returned_runs=1$`).MatchString(last) {

@@ -187,9 +187,9 @@ func TestSpelledOtherwise(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		waitUntil(t, "the schedule is known", func() bool { return !h.getSchedule(t, "acme").NextAt.IsZero() })
+		dbtest.WaitUntil(t, "the schedule is known", func() bool { return !h.getSchedule(t, "acme").NextAt.IsZero() })
 		h.makeOverdue(t, "acme")
-		waitUntil(t, "the tick is a task that ends", func() bool {
+		dbtest.WaitUntil(t, "the tick is a task that ends", func() bool {
 			return h.getSchedule(t, "acme").LastTask != "" && h.queryNumber(t, "SELECT COUNT(*) FROM run WHERE tenant = $1 AND state IN ('pending', 'running')", string(a.ID)) == 0
 		})
 		ageRows(t, h.db, 2*time.Hour)

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	pb10 "github.com/a2aproject/a2a-go/v2/a2apb/v1"
 	"github.com/google/go-cmp/cmp"
@@ -258,7 +257,7 @@ func TestTracesOutward(t *testing.T) {
 		t.Errorf("the other agent was asked: %t, and told of the trace: %q", ok, parent)
 	}
 	_, page := h.doRequest(t, "GET", "/metrics", "", nil)
-	waitWithin(t, 20*time.Second, "logs and metrics", func() bool {
+	dbtest.WaitUntil(t, "logs and metrics", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return len(c.logs) > 0 && len(c.metrics) > 0
@@ -295,7 +294,7 @@ func TestTraceContent(t *testing.T) {
 	}
 	h.createApp(t, "acme", `{llms: {m: {provider: scripted}}, agents: {a: {llm: m}}}`)
 	h.requireStatus(t, http.StatusOK, nil, "POST", "/apps/acme/agents/a", h.createToken(t, "acme", "ana", nil), newRPCCall("message:send", newTextMessage("canary-foreign")))
-	waitWithin(t, 20*time.Second, "the spans of acme", func() bool {
+	dbtest.WaitUntil(t, "the spans of acme", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return findSpan(c.spans, "invoke_agent a") != nil
@@ -361,7 +360,7 @@ func TestTracesOfRefusedCallers(t *testing.T) {
 	if status, _ := h.sendRequest(t, req); status != http.StatusUnauthorized {
 		t.Fatal(status)
 	}
-	waitWithin(t, 20*time.Second, "a span of the refusal", func() bool {
+	dbtest.WaitUntil(t, "a span of the refusal", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		s := findSpan(c.spans, "POST /agents/{agent}")

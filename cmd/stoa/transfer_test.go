@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -60,7 +59,7 @@ func (ts *testServer) uploadDocument(t *testing.T, token, id, text string) {
 	if status, answer := ts.sendRequest(t, req); status != http.StatusAccepted {
 		t.Fatal(status, answer)
 	}
-	waitWithin(t, time.Minute, "the document is indexed", func() bool {
+	dbtest.WaitUntil(t, "the document is indexed", func() bool {
 		_, answer := ts.doRequest(t, "GET", path, token, nil)
 		return strings.Contains(answer, `"indexed"`)
 	})

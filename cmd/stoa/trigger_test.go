@@ -80,7 +80,7 @@ func TestSchedule(t *testing.T) {
 		}
 		cron, second, third := daily(30), daily(40), daily(50)
 		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": newScheduledApp(cron, "")})
-		waitUntil(t, "the schedule is known", func() bool { return !h.getSchedule(t, "acme").NextAt.IsZero() })
+		dbtest.WaitUntil(t, "the schedule is known", func() bool { return !h.getSchedule(t, "acme").NextAt.IsZero() })
 		k, err := trigger.ParseCron(cron, "Europe/Berlin")
 		if err != nil {
 			t.Fatal(err)
@@ -89,7 +89,7 @@ func TestSchedule(t *testing.T) {
 			t.Errorf("a new schedule is %+v", s)
 		}
 		h.makeOverdue(t, "acme")
-		waitUntil(t, "what was missed is a task", func() bool { return h.getSchedule(t, "acme").LastTask != "" })
+		dbtest.WaitUntil(t, "what was missed is a task", func() bool { return h.getSchedule(t, "acme").LastTask != "" })
 		s := h.getSchedule(t, "acme")
 		if last := k.LatestTick(time.Now().Add(-48*time.Hour), time.Now()); !s.LastAt.Equal(last) || !s.NextAt.Equal(k.Next(time.Now())) || s.LastError != "" {
 			t.Errorf("the schedule is %+v, want the last tick at %v", s, last)
@@ -107,7 +107,7 @@ func TestSchedule(t *testing.T) {
 			}
 		}
 		operator := h.createToken(t, "acme", "otto", map[string]any{"roles": []string{"operator"}})
-		waitUntil(t, "the task ends", func() bool {
+		dbtest.WaitUntil(t, "the task ends", func() bool {
 			h.requireStatus(t, http.StatusOK, &tasks, "GET", "/apps/acme/tasks", operator, nil)
 			return len(tasks.Tasks) == 1 && tasks.Tasks[0].Status.State == "completed"
 		})
@@ -118,27 +118,27 @@ func TestSchedule(t *testing.T) {
 		// Another schedule, under a limit that the first tick has exhausted.
 		limit := "rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month, limit: 1}]}\n"
 		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(second, limit)})
-		waitUntil(t, "the schedule has changed", func() bool { s := h.getSchedule(t, "acme"); return s.Cron == second && !s.NextAt.IsZero() })
+		dbtest.WaitUntil(t, "the schedule has changed", func() bool { s := h.getSchedule(t, "acme"); return s.Cron == second && !s.NextAt.IsZero() })
 		h.makeOverdue(t, "acme")
-		waitUntil(t, "the first is started", func() bool { return h.getSchedule(t, "acme").LastTask != s.LastTask })
+		dbtest.WaitUntil(t, "the first is started", func() bool { return h.getSchedule(t, "acme").LastTask != s.LastTask })
 		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(third, limit)})
-		waitUntil(t, "the schedule has changed again", func() bool { s := h.getSchedule(t, "acme"); return s.Cron == third && !s.NextAt.IsZero() })
+		dbtest.WaitUntil(t, "the schedule has changed again", func() bool { s := h.getSchedule(t, "acme"); return s.Cron == third && !s.NextAt.IsZero() })
 		h.makeOverdue(t, "acme")
-		waitUntil(t, "the refusal is noted", func() bool { return h.getSchedule(t, "acme").LastError != "" })
+		dbtest.WaitUntil(t, "the refusal is noted", func() bool { return h.getSchedule(t, "acme").LastError != "" })
 		if s := h.getSchedule(t, "acme"); s.LastTask != "" || !strings.Contains(s.LastError, "limit") || s.NextAt.Before(time.Now()) {
 			t.Errorf("after a refusal the schedule is %+v", s)
 		}
 
 		h.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/acme:suspend", testSecret, nil)
-		waitUntil(t, "it rests", func() bool { return h.countSchedules(t, "acme") == 0 })
+		dbtest.WaitUntil(t, "it rests", func() bool { return h.countSchedules(t, "acme") == 0 })
 		h.requireStatus(t, http.StatusOK, nil, "POST", "/admin/apps/acme:resume", testSecret, nil)
-		waitUntil(t, "it goes on", func() bool { return h.countSchedules(t, "acme") == 1 })
+		dbtest.WaitUntil(t, "it goes on", func() bool { return h.countSchedules(t, "acme") == 1 })
 		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": `{llms: {m: {provider: scripted}}, agents: {daily: {llm: m}}}`})
-		waitUntil(t, "it is taken away", func() bool { return h.countSchedules(t, "acme") == 0 })
+		dbtest.WaitUntil(t, "it is taken away", func() bool { return h.countSchedules(t, "acme") == 0 })
 		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(cron, "")})
-		waitUntil(t, "it is back", func() bool { return h.countSchedules(t, "acme") == 1 })
+		dbtest.WaitUntil(t, "it is back", func() bool { return h.countSchedules(t, "acme") == 1 })
 		h.requireStatus(t, http.StatusNoContent, nil, "DELETE", "/admin/apps/acme", testSecret, nil)
-		waitUntil(t, "no row is left", func() bool { return h.countSchedules(t, "") == 0 })
+		dbtest.WaitUntil(t, "no row is left", func() bool { return h.countSchedules(t, "") == 0 })
 	})
 }
 
@@ -152,9 +152,9 @@ func TestScheduleOutlivesBrokenRevision(t *testing.T) {
 		grants := []any{map[string]any{"filesystem": []string{folder}}}
 		config := newScheduledApp(cron, "tools: {read: {type: function, handler: read_file, working_directory: "+folder+"}}\n")
 		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "acme", "config": config, "grants": grants})
-		waitUntil(t, "the schedule is known", func() bool { return !h.getSchedule(t, "acme").NextAt.IsZero() })
+		dbtest.WaitUntil(t, "the schedule is known", func() bool { return !h.getSchedule(t, "acme").NextAt.IsZero() })
 		h.makeOverdue(t, "acme")
-		waitUntil(t, "what was missed is a task", func() bool { return h.getSchedule(t, "acme").LastTask != "" })
+		dbtest.WaitUntil(t, "what was missed is a task", func() bool { return h.getSchedule(t, "acme").LastTask != "" })
 		before := h.getSchedule(t, "acme")
 		var b db.Batch
 		b.Exec(nil, `UPDATE app SET grants = $1, inputs = inputs + 1, generation = generation + 1 WHERE name = 'acme'`, `["filesystem"]`)
@@ -162,7 +162,7 @@ func TestScheduleOutlivesBrokenRevision(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "zoo", "config": newScheduledApp(cron, "")})
-		waitUntil(t, "the changes are read", func() bool { return h.countSchedules(t, "zoo") == 1 })
+		dbtest.WaitUntil(t, "the changes are read", func() bool { return h.countSchedules(t, "zoo") == 1 })
 		if n := h.countSchedules(t, "acme"); n != 1 {
 			t.Errorf("while the configuration does not load there are %d schedules", n)
 		}
@@ -189,9 +189,9 @@ func TestScheduleOutlivesUnbuiltRevision(t *testing.T) {
 		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{
 			"name": "acme", "config": tool + "llms: {m: {provider: scripted}}\nagents: {daily: {llm: m}}\n", "grants": grants})
 		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"config": newScheduledApp(cron, tool)})
-		waitUntil(t, "the schedule is known", func() bool { return !h.getSchedule(t, "acme").NextAt.IsZero() })
+		dbtest.WaitUntil(t, "the schedule is known", func() bool { return !h.getSchedule(t, "acme").NextAt.IsZero() })
 		h.makeOverdue(t, "acme")
-		waitUntil(t, "what was missed is a task", func() bool { return h.getSchedule(t, "acme").LastTask != "" })
+		dbtest.WaitUntil(t, "what was missed is a task", func() bool { return h.getSchedule(t, "acme").LastTask != "" })
 		before := h.getSchedule(t, "acme")
 		// The first revision, which has no schedule, is current again.
 		if err := os.Remove(folder); err != nil {
@@ -203,7 +203,7 @@ func TestScheduleOutlivesUnbuiltRevision(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{"name": "zoo", "config": newScheduledApp(cron, "")})
-		waitUntil(t, "the changes are read", func() bool { return h.countSchedules(t, "zoo") == 1 })
+		dbtest.WaitUntil(t, "the changes are read", func() bool { return h.countSchedules(t, "zoo") == 1 })
 		if diff := cmp.Diff(before, h.getSchedule(t, "acme")); diff != "" {
 			t.Errorf("(-before +after):\n%s", diff)
 		}
@@ -211,7 +211,7 @@ func TestScheduleOutlivesUnbuiltRevision(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.requireStatus(t, http.StatusOK, nil, "PATCH", "/admin/apps/acme", testSecret, map[string]any{"display_name": "Acme"})
-		waitUntil(t, "the revision acts", func() bool { return h.countSchedules(t, "acme") == 0 })
+		dbtest.WaitUntil(t, "the revision acts", func() bool { return h.countSchedules(t, "acme") == 0 })
 	})
 }
 
@@ -225,18 +225,6 @@ func (ts *testServer) countSchedules(t *testing.T, app string) (n int) {
 		t.Fatal(err)
 	}
 	return n
-}
-
-// waitUntil waits until a condition holds.
-func waitUntil(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(time.Minute); !holds(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("not within 30 s: %s", what)
-		}
-	}
 }
 
 // TestDefaultAppTriggers starts agents by triggers of the operator's file: a schedule fires once after the start for
@@ -254,9 +242,9 @@ rate_limiting: {enabled: true, scope: user, limits: [{type: count, window: month
 		t.Fatal(err)
 	}
 	h := openServerWith(t, dbtest.NewSQLiteURL(t), slog.New(slog.DiscardHandler), file)
-	waitUntil(t, "the schedule is known", func() bool { return !h.getSchedule(t, tenancy.DefaultName).NextAt.IsZero() })
+	dbtest.WaitUntil(t, "the schedule is known", func() bool { return !h.getSchedule(t, tenancy.DefaultName).NextAt.IsZero() })
 	h.makeOverdue(t, tenancy.DefaultName)
-	waitUntil(t, "what was missed is a task", func() bool { return h.getSchedule(t, tenancy.DefaultName).LastTask != "" })
+	dbtest.WaitUntil(t, "what was missed is a task", func() bool { return h.getSchedule(t, tenancy.DefaultName).LastTask != "" })
 	for i, want := range []int{http.StatusAccepted, http.StatusAccepted, http.StatusTooManyRequests, http.StatusAccepted} {
 		body := fmt.Sprintf(`{"n": %d}`, i%3) // the last repeats the first, which is not a further call
 		mac := hmac.New(sha256.New, []byte("a-secret-of-all-the-hooks"))

@@ -17,7 +17,6 @@ import (
 
 	"stoa/tenancy/db"
 	"stoa/tenancy/db/dbtest"
-	"stoa/tenancy/tenancytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -349,7 +348,7 @@ func TestGiveUpWritesNoResults(t *testing.T) {
 // waitForWrites waits until the given numbers of writes are queued and of groups are being committed.
 func waitForWrites(t *testing.T, d *db.DB, queued, writers int) {
 	t.Helper()
-	tenancytest.WaitUntil(t, fmt.Sprintf("%d writes queued and %d groups on their way", queued, writers), func() bool {
+	dbtest.WaitUntil(t, fmt.Sprintf("%d writes queued and %d groups on their way", queued, writers), func() bool {
 		n, at := d.WriteCounts()
 		return n == queued && at == writers
 	})

@@ -111,7 +111,7 @@ func TestConverge(t *testing.T) {
 		if _, err := here.UpdateApp(t.Context(), tenancytest.Actor, "acme", tenancy.AppChange{Config: []byte(config)}, false); err != nil {
 			t.Fatal(err)
 		}
-		tenancytest.WaitUntil(t, "followed", func() bool {
+		dbtest.WaitUntil(t, "followed", func() bool {
 			got, err := acquireConfig(t, l, app.ID)
 			return err == nil && got == config
 		})

@@ -9,7 +9,6 @@ import (
 
 	"stoa/tenancy/db/dbtest"
 	"stoa/tenancy/signal"
-	"stoa/tenancy/tenancytest"
 )
 
 // followRecorder records the calls of one follower.
@@ -41,11 +40,6 @@ func (f *followRecorder) countReceived(data string) (n int) {
 	return n
 }
 
-func waitUntil(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	tenancytest.WaitUntil(t, what, condition)
-}
-
 // TestFollow checks that a follower of a key receives that key only, from processes that started before and after it.
 func TestFollow(t *testing.T) {
 	t.Parallel()
@@ -68,11 +62,11 @@ func TestFollow(t *testing.T) {
 		before := early.countReceived("")
 		writer.NotifyFollowers("task", "acme/2")
 		writer.NotifyFollowers("task", "acme/3")
-		waitUntil(t, "a follower is told", func() bool { return late.countReceived("") > 0 })
+		dbtest.WaitUntil(t, "a follower is told", func() bool { return late.countReceived("") > 0 })
 		for range 100 {
 			writer.NotifyFollowers("task", "acme/1")
 		}
-		waitUntil(t, "a follower is told", func() bool { return early.countReceived("") > before })
+		dbtest.WaitUntil(t, "a follower is told", func() bool { return early.countReceived("") > before })
 		if n := late.countReceived(""); n > 2 {
 			t.Errorf("the follower of a key was signalled %d times, once by its writer", n)
 		}
@@ -86,9 +80,9 @@ func TestFollow(t *testing.T) {
 		writer.SendToFollowers("task", "acme/1", long)
 		notified := early.countReceived("")
 		writer.NotifyFollowers("task", "acme/1")
-		waitUntil(t, "a follower is told", func() bool { return early.countReceived("") > notified })
+		dbtest.WaitUntil(t, "a follower is told", func() bool { return early.countReceived("") > notified })
 		if carries {
-			waitUntil(t, "data comes", func() bool { return early.countReceived("words") == 1 && early.countReceived(long) == 1 })
+			dbtest.WaitUntil(t, "data comes", func() bool { return early.countReceived("words") == 1 && early.countReceived(long) == 1 })
 		} else if early.countReceived("words") > 0 {
 			t.Error("a link that carries no data brought some")
 		}
@@ -96,7 +90,7 @@ func TestFollow(t *testing.T) {
 		// A follower that has stopped is removed when a signal reaches its process.
 		early.stop()
 		late.stop()
-		waitUntil(t, "the writer forgets them", func() bool {
+		dbtest.WaitUntil(t, "the writer forgets them", func() bool {
 			writer.NotifyFollowers("task", "acme/1")
 			writer.NotifyFollowers("task", "acme/2")
 			return !writer.HasFollowers()
@@ -113,7 +107,7 @@ func TestSlow(t *testing.T) {
 	f := followKey(t, reader, "acme/1")
 	startBus(t, writer)
 	startBus(t, reader)
-	waitUntil(t, "the writer knows", writer.HasFollowers)
+	dbtest.WaitUntil(t, "the writer knows", writer.HasFollowers)
 	notified := f.countReceived("")
 	piece := strings.Repeat("x", 10_000)
 	began := time.Now()
@@ -124,7 +118,7 @@ func TestSlow(t *testing.T) {
 		t.Errorf("sending took %v: it waits for the reader", took)
 	}
 	writer.NotifyFollowers("task", "acme/1")
-	waitUntil(t, "the signal comes", func() bool { return f.countReceived("") > notified })
+	dbtest.WaitUntil(t, "the signal comes", func() bool { return f.countReceived("") > notified })
 	if n := f.countReceived(piece); n == 0 || n == 10_000 {
 		t.Errorf("%d of 10,000 pieces came, want some", n)
 	}
@@ -190,6 +184,6 @@ func TestTwoAtOnce(t *testing.T) {
 		writer.NotifyFollowers("task", fmt.Sprintf("acme/%0100d", i))
 	}
 	for i, f := range all {
-		waitUntil(t, "each is told", func() bool { return f.countReceived("") > before[i] })
+		dbtest.WaitUntil(t, "each is told", func() bool { return f.countReceived("") > before[i] })
 	}
 }

@@ -190,13 +190,3 @@ func RunUntil(t testing.TB, s *tenancy.Service, done func() bool) {
 	cancel()
 	<-ended
 }
-
-// WaitUntil waits until done returns true, at most for a minute.
-func WaitUntil(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in a minute: %s", what)
-		}
-	}
-}

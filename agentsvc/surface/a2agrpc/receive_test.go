@@ -18,7 +18,7 @@ import (
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2agrpc"
-	"stoa/agentsvc/surface/surfacetest"
+	"stoa/tenancy/db/dbtest"
 )
 
 // countingConn counts the bytes that are written to a connection.
@@ -131,7 +131,7 @@ func TestSlowSenders(t *testing.T) {
 		})
 	}
 	c := pb10.NewA2AServiceClient(h.conn)
-	surfacetest.WaitUntil(t, "a further call of the app waits", func() bool {
+	dbtest.WaitUntil(t, "a further call of the app waits", func() bool {
 		own, cancel := context.WithTimeout(slow, 500*time.Millisecond)
 		defer cancel()
 		_, err := c.SendMessage(own, newSendRequest("hello"))

@@ -28,6 +28,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2agrpc"
 	"stoa/agentsvc/surface/surfacetest"
+	"stoa/tenancy/db/dbtest"
 )
 
 // TestDeadline checks that a call ends at the client's deadline and that the server then closes its subscription.
@@ -47,7 +48,7 @@ func TestDeadline(t *testing.T) {
 	if status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("stream: %v", err)
 	}
-	surfacetest.WaitUntil(t, "the server has let go", func() bool { return h.Server.OpenStreams() == 0 })
+	dbtest.WaitUntil(t, "the server has let go", func() bool { return h.Server.OpenStreams() == 0 })
 }
 
 // TestShutdown drains a server with an open stream, a blocking call, a health watcher and a reflection call in
@@ -291,8 +292,8 @@ func TestSlowClients(t *testing.T) {
 	if err := full.beginCall(1, ana, newSendRequest(strings.Repeat("long ", 10_000))); err != nil {
 		t.Fatal(err)
 	}
-	surfacetest.WaitUntil(t, "the call has begun", func() bool { return h.Server.OpenStreams() == 1 })
-	surfacetest.WaitUntil(t, "nobody waits for the reader", func() bool { return h.Server.OpenStreams() == 0 })
+	dbtest.WaitUntil(t, "the call has begun", func() bool { return h.Server.OpenStreams() == 1 })
+	dbtest.WaitUntil(t, "nobody waits for the reader", func() bool { return h.Server.OpenStreams() == 0 })
 
 	rapid := h.dialRaw(t)
 	for i := range uint32(3000) {

@@ -20,6 +20,7 @@ import (
 	"stoa/agentsvc/surface/tenantapi"
 	"stoa/authz"
 	"stoa/ratelimit"
+	"stoa/tenancy/db/dbtest"
 )
 
 const limitedConfig = `
@@ -225,7 +226,7 @@ func TestLimitOfSessionTokens(t *testing.T) {
 	_, alice, _ := newLimitedFixture(t, "session", "memory", "[{type: token, window: day, limit: 100}]")
 	opened := alice.sendRPC(t, "message:send", newMessageParams("hello", "")).parseTask(t)
 	nowhere := `{"message": {"role": "user", "context_id": "` + opened.ContextID + `", "task_id": "01a00000-0000-7000-8000-000000000000", "parts": [{"type": "text", "text": "hello"}]}}`
-	surfacetest.WaitUntil(t, "42 tokens are used, and 42 are reserved", func() bool { return alice.sendRPC(t, "message:send", nowhere).remaining == "16" })
+	dbtest.WaitUntil(t, "42 tokens are used, and 42 are reserved", func() bool { return alice.sendRPC(t, "message:send", nowhere).remaining == "16" })
 }
 
 // TestLimitOfAnonymousCallers checks that callers without a credential are one user, and that the refusal says so.

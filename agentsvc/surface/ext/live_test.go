@@ -14,6 +14,7 @@ import (
 	"stoa/agentsvc/surface/ext"
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/tenancy/db"
+	"stoa/tenancy/db/dbtest"
 )
 
 const slowConfig = `
@@ -247,14 +248,14 @@ func TestHealth(t *testing.T) {
 	check("/health", http.StatusOK, `"database":"connected"`)
 	busy.Store(false)
 	broken.Store(true)
-	surfacetest.WaitUntil(t, "the database is unreachable", func() bool { // it is pinged once a second at most
+	dbtest.WaitUntil(t, "the database is unreachable", func() bool { // it is pinged once a second at most
 		_, body := h.Do(t, http.MethodGet, "/health", "", nil)
 		return strings.Contains(body, `"database":"unreachable"`)
 	})
 	check("/health", http.StatusOK, `"database":"unreachable","database_error":"the database does not answer"`)
 	check("/ready", http.StatusServiceUnavailable, `: the database does not answer"`)
 	full.Store(true)
-	surfacetest.WaitUntil(t, "the disk is full", func() bool {
+	dbtest.WaitUntil(t, "the disk is full", func() bool {
 		_, body := h.Do(t, http.MethodGet, "/health", "", nil)
 		return strings.Contains(body, `"database":"disk_full"`)
 	})

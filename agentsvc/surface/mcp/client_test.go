@@ -17,6 +17,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/authz"
+	"stoa/tenancy/db/dbtest"
 )
 
 // connectClient returns a session of the official Go client with an agent's server, as a user of an app.
@@ -206,7 +207,7 @@ func TestClientProgress(t *testing.T) {
 	if _, err := s.CallTool(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	surfacetest.WaitUntil(t, "all progress was told", func() bool {
+	dbtest.WaitUntil(t, "all progress was told", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(received) == 3
@@ -232,12 +233,12 @@ func TestClientCancels(t *testing.T) {
 			_, err := s.CallTool(ctx, &sdk.CallToolParams{Name: "assistant", Arguments: map[string]any{"message": "never"}})
 			clientDone <- err
 		}()
-		surfacetest.WaitUntil(t, "the task has begun", func() bool { return h.Workers.Inflight() == 1 })
+		dbtest.WaitUntil(t, "the task has begun", func() bool { return h.Workers.Inflight() == 1 })
 		giveUp()
 		if err := <-clientDone; err == nil {
 			t.Errorf("%s: a call that was given up has a result", revision)
 		}
-		surfacetest.WaitUntil(t, "the task has ended", func() bool { return h.Workers.Inflight() == 0 })
+		dbtest.WaitUntil(t, "the task has ended", func() bool { return h.Workers.Inflight() == 0 })
 	}
 }
 
@@ -272,7 +273,7 @@ func TestJavaScript(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the client saw (-want +got):\n%s", diff)
 	}
-	surfacetest.WaitUntil(t, "the task has ended", func() bool { return h.Workers.Inflight() == 0 })
+	dbtest.WaitUntil(t, "the task has ended", func() bool { return h.Workers.Inflight() == 0 })
 }
 
 // TestCancelIsTheOwners checks that another user cannot cancel a call with the session ID and the request ID.
@@ -285,7 +286,7 @@ func TestCancelIsTheOwners(t *testing.T) {
 	}
 	call := post("acme", "ana", `{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "assistant", "arguments": {"message": "never"}}}`)
 	defer call.Body.Close()
-	surfacetest.WaitUntil(t, "the task has begun", func() bool { return h.Workers.Inflight() == 1 })
+	dbtest.WaitUntil(t, "the task has begun", func() bool { return h.Workers.Inflight() == 1 })
 	for _, who := range [][2]string{{"acme", "eve"}, {"globex", "ana"}, {"acme", "ana"}} {
 		if h.Workers.Inflight() != 1 {
 			t.Fatal("another caller has cancelled the call")

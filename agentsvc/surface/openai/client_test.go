@@ -20,6 +20,7 @@ import (
 	"stoa/agentsvc/surface/openai"
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/authz"
+	"stoa/tenancy/db/dbtest"
 )
 
 // newFixture serves surfacetest.Script as the default app and as the apps acme and globex.
@@ -270,10 +271,10 @@ func TestClientDisconnects(t *testing.T) {
 			}
 			_, _ = c.Chat.Completions.New(ctx, newChatParams("assistant", "never"))
 		}()
-		surfacetest.WaitUntil(t, "the task has begun", func() bool { return h.Workers.Inflight() == 1 })
+		dbtest.WaitUntil(t, "the task has begun", func() bool { return h.Workers.Inflight() == 1 })
 		disconnect()
 		<-clientDone
-		surfacetest.WaitUntil(t, "the task has ended", func() bool { return h.Workers.Inflight() == 0 })
+		dbtest.WaitUntil(t, "the task has ended", func() bool { return h.Workers.Inflight() == 0 })
 	}
 }
 
@@ -300,7 +301,7 @@ func TestShutdown(t *testing.T) {
 		_, err := readStream(t, c, newChatParams("assistant", "never"))
 		ended <- err
 	}()
-	surfacetest.WaitUntil(t, "the stream is open", func() bool { return h.Workers.Inflight() == 1 && h.Server.OpenStreams() == 1 })
+	dbtest.WaitUntil(t, "the stream is open", func() bool { return h.Workers.Inflight() == 1 && h.Server.OpenStreams() == 1 })
 	h.Server.EndStreams()
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "unavailable") {
 		t.Errorf("the stream ended with %v", err)

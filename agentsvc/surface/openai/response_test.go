@@ -22,6 +22,7 @@ import (
 	"stoa/agentsvc/surface/openai"
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/authz"
+	"stoa/tenancy/db/dbtest"
 )
 
 // newResponseParams returns a request with a text as its input.
@@ -163,7 +164,7 @@ func TestReadResponseAsStream(t *testing.T) {
 	}}); resp.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
-	surfacetest.WaitUntil(t, "the task has gone on", func() bool {
+	dbtest.WaitUntil(t, "the task has gone on", func() bool {
 		read, err := c.Responses.Get(t.Context(), waiting.ID, responses.ResponseGetParams{})
 		return err == nil && len(read.Output) > len(waiting.Output) && read.Status == "completed"
 	})
@@ -274,14 +275,14 @@ func TestResponseClientDisconnects(t *testing.T) {
 		disconnect()
 		_ = s.Close()
 		if background {
-			surfacetest.WaitUntil(t, "the stream is closed", func() bool { return h.Server.OpenStreams() == 0 })
+			dbtest.WaitUntil(t, "the stream is closed", func() bool { return h.Server.OpenStreams() == 0 })
 			got, err := c.Responses.Cancel(t.Context(), id)
 			if err != nil || got.Status != "cancelled" {
 				t.Errorf("a response in the background was not at work: %v", err)
 			}
 			continue
 		}
-		surfacetest.WaitUntil(t, "the response is cancelled", func() bool {
+		dbtest.WaitUntil(t, "the response is cancelled", func() bool {
 			got, err := c.Responses.Get(t.Context(), id, responses.ResponseGetParams{})
 			return err == nil && got.Status == "cancelled"
 		})
@@ -323,7 +324,7 @@ func TestResponseShutdown(t *testing.T) {
 		}
 		ended <- s.Err()
 	}()
-	surfacetest.WaitUntil(t, "the stream is open", func() bool { return h.Workers.Inflight() == 1 && h.Server.OpenStreams() == 1 })
+	dbtest.WaitUntil(t, "the stream is open", func() bool { return h.Workers.Inflight() == 1 && h.Server.OpenStreams() == 1 })
 	h.Server.EndStreams()
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "unavailable") {
 		t.Errorf("the stream ended with %v", err)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/http"
 	"testing"
-	"time"
 
 	"stoa/agentsvc/surface"
 )
@@ -67,15 +66,4 @@ func (b BearerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Header.Set("Authorization", "Bearer "+string(b))
 	}
 	return http.DefaultTransport.RoundTrip(r)
-}
-
-// WaitUntil waits up to a minute for condition and fails the test if it does not hold by then; what describes
-// it.
-func WaitUntil(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it does not come to hold that " + what)
-		}
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/authz"
 	"stoa/tenancy/audit"
+	"stoa/tenancy/db/dbtest"
 )
 
 // breakingConfig is an app whose agents call a calculator, report usage, and fail.
@@ -104,7 +105,7 @@ func TestRestoreReserves(t *testing.T) {
 	task, _ := sendMessage(t, h, "assistant", ana, "sum")
 	waitReleased := func(what string) { // a message that exceeds the limit reports what is left
 		t.Helper()
-		surfacetest.WaitUntil(t, what, func() bool {
+		dbtest.WaitUntil(t, what, func() bool {
 			_, resp := sendMessage(t, h, "assistant", ana, strings.Repeat("much ", 800))
 			return resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("X-RateLimit-Remaining") == "958"
 		})
@@ -124,7 +125,7 @@ func TestRestoreReserves(t *testing.T) {
 		if err := json.Unmarshal([]byte(body), &restored); err != nil {
 			t.Fatal(err)
 		}
-		surfacetest.WaitUntil(t, "the restored task fails", func() bool {
+		dbtest.WaitUntil(t, "the restored task fails", func() bool {
 			_, failed := h.Do(t, http.MethodGet, "/tasks?status=failed", ana, nil)
 			return strings.Contains(failed, restored.TaskID)
 		})

@@ -13,6 +13,7 @@ import (
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/surfacetest"
+	"stoa/tenancy/db/dbtest"
 )
 
 // TestSlowDeliveries checks that unsigned deliveries that announce large bodies and hardly send anything do not
@@ -37,7 +38,7 @@ func TestSlowDeliveries(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	surfacetest.WaitUntil(t, "the large deliveries have room", func() bool { return weighed.Load() >= 16 })
+	dbtest.WaitUntil(t, "the large deliveries have room", func() bool { return weighed.Load() >= 16 })
 	body := `{"text": "` + strings.Repeat("x", 200_000) + `"}`
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte(body))

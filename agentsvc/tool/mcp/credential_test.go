@@ -279,7 +279,7 @@ func TestCallerIdle(t *testing.T) {
 	}
 	time.Sleep(100 * time.Millisecond)
 	var later string
-	waitUntil(t, "a new session", func() bool {
+	dbtest.WaitUntil(t, "a new session", func() bool {
 		time.Sleep(100 * time.Millisecond)
 		if later, err = callWho(t, s, "ana"); err != nil {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/tool/mcp"
+	"stoa/tenancy/db/dbtest"
 )
 
 // maxFlooded is where a flood ends by itself, so that the test of a missing bound does not fill this machine.
@@ -140,7 +141,7 @@ func TestUnsolicitedMessages(t *testing.T) {
 			if err != nil && !strings.Contains(err.Error(), tt.want) {
 				t.Fatalf("error = %v", err)
 			}
-			waitUntil(t, "the stream ends", func() bool { return s.flooding.Load() == 0 || s.sent.Load() >= maxFlooded })
+			dbtest.WaitUntil(t, "the stream ends", func() bool { return s.flooding.Load() == 0 || s.sent.Load() >= maxFlooded })
 			// The buffers of both sockets hold a few MiB.
 			if sent := s.sent.Load(); sent > 24<<20 {
 				t.Errorf("the server could send %d MiB", sent>>20)
@@ -148,7 +149,7 @@ func TestUnsolicitedMessages(t *testing.T) {
 			if grown := heapSize() - before; grown > 24<<20 {
 				t.Errorf("the heap grew by %d MiB", grown>>20)
 			}
-			waitUntil(t, "the requests of the session end", func() bool { return s.active.Load() == 0 })
+			dbtest.WaitUntil(t, "the requests of the session end", func() bool { return s.active.Load() == 0 })
 			for range 5 {
 				if len(list) > 0 {
 					if got, want := callTool(t, list[0], `{}`), "error: its server is not available: "+tt.want; got != want {
@@ -212,10 +213,10 @@ func TestCloseUnderFlood(t *testing.T) {
 	if _, err := src.ListTools(t.Context(), agentsvc.SessionKey{}); err != nil {
 		t.Fatal(err)
 	}
-	waitUntil(t, "the pings are sent", func() bool { return started.Load() >= 100 })
+	dbtest.WaitUntil(t, "the pings are sent", func() bool { return started.Load() >= 100 })
 	done := make(chan struct{})
 	go func() { defer close(done); _ = src.Close() }()
-	waitUntil(t, "the source is closed", func() bool {
+	dbtest.WaitUntil(t, "the source is closed", func() bool {
 		select {
 		case <-done:
 			return true
@@ -223,7 +224,7 @@ func TestCloseUnderFlood(t *testing.T) {
 			return false
 		}
 	})
-	waitUntil(t, "no request is in progress", func() bool { return s.active.Load() == 0 })
+	dbtest.WaitUntil(t, "no request is in progress", func() bool { return s.active.Load() == 0 })
 }
 
 // TestEndlessPages lists tools in pages without end.
@@ -253,7 +254,7 @@ func TestFloodByProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got string
-	waitUntil(t, "the session ends", func() bool {
+	dbtest.WaitUntil(t, "the session ends", func() bool {
 		got = callTool(t, list[0], `{}`)
 		return strings.Contains(got, "too many")
 	})

@@ -23,6 +23,7 @@ import (
 	"stoa/agentsvc/sandbox"
 	"stoa/agentsvc/tool"
 	"stoa/agentsvc/tool/mcp"
+	"stoa/tenancy/db/dbtest"
 )
 
 // unavailableReason returns the reason why the tools are not available.
@@ -124,7 +125,7 @@ func TestReturns(t *testing.T) {
 		t.Error("the server was asked again at once")
 	}
 	ready.Store(true)
-	waitUntil(t, "the server is tried again", func() bool { _, err := src.ListTools(t.Context(), agentsvc.SessionKey{}); return err == nil })
+	dbtest.WaitUntil(t, "the server is tried again", func() bool { _, err := src.ListTools(t.Context(), agentsvc.SessionKey{}); return err == nil })
 	have := toolsByName(t, src)
 	renew() // the server forgets the session
 	if got := callTool(t, have["echo"], `{"a":1}`); got != `{"a":1}` {
@@ -167,7 +168,7 @@ func TestFlood(t *testing.T) {
 		t.Error(got)
 	}
 	starts, _ := filepath.Glob(filepath.Join(o.Env["MCP_TEST_FOLDER"], "started-*"))
-	waitUntil(t, "the program is stopped", func() bool { return hasEnded(parsePID(starts[0])) })
+	dbtest.WaitUntil(t, "the program is stopped", func() bool { return hasEnded(parsePID(starts[0])) })
 	if _, err := os.Stat(filepath.Join(o.Env["MCP_TEST_FOLDER"], "flooded")); err == nil {
 		t.Error("it could print all of it")
 	}
@@ -214,12 +215,12 @@ func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { _, err := wait.Call(ctx, tool.Call{Arguments: []byte(`{}`)}); done <- err }()
-	waitUntil(t, "the call has arrived", there("waiting"))
+	dbtest.WaitUntil(t, "the call has arrived", there("waiting"))
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("error = %v", err)
 	}
-	waitUntil(t, "the server knows", there("cancelled"))
+	dbtest.WaitUntil(t, "the server knows", there("cancelled"))
 }
 
 // TestClose closes a source during a call, while its program does not end by itself.
@@ -240,7 +241,7 @@ func TestClose(t *testing.T) {
 		t.Fatalf("the processes are %v", starts)
 	}
 	for _, path := range starts {
-		waitUntil(t, path+" is gone", func() bool { return hasEnded(parsePID(path)) })
+		dbtest.WaitUntil(t, path+" is gone", func() bool { return hasEnded(parsePID(path)) })
 	}
 	if got := callTool(t, echo, `{}`); got != "error: its server is not available: the app was closed" {
 		t.Error(got)

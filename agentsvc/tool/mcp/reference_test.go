@@ -14,6 +14,7 @@ import (
 
 	"stoa/agentsvc/tool"
 	"stoa/agentsvc/tool/mcp"
+	"stoa/tenancy/db/dbtest"
 )
 
 // findReferenceServer returns the path of a reference server's program.
@@ -46,7 +47,7 @@ func startReferenceServer(t *testing.T, transport, path string) string {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	waitUntil(t, "the reference server listens", func() bool {
+	dbtest.WaitUntil(t, "the reference server listens", func() bool {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = conn.Close()

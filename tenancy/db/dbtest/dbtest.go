@@ -309,3 +309,20 @@ func HashFolder(t testing.TB, folder string) map[string]string {
 	}
 	return hashes
 }
+
+// WaitUntil waits until holds returns true, and fails the test if that takes longer than a minute, which only a hang
+// does; what says what is waited for.
+func WaitUntil(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	WaitWithin(t, time.Minute, what, holds)
+}
+
+// WaitWithin is WaitUntil with another limit than a minute.
+func WaitWithin(t testing.TB, limit time.Duration, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}
