@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -434,12 +435,22 @@ func newGoFile(name string, imports ...string) goFile {
 	return goFile{path: name, folder: path.Dir(name), isTest: test, isExternal: test, imports: imports}
 }
 
-// listGoFiles returns every Go file of this module, without those of nested modules.
+// listGoFiles returns every Go file of this module, without those of nested modules. It parses them once.
 func listGoFiles(t *testing.T) []goFile {
 	t.Helper()
+	files, err := parseGoFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Fatal("there is no Go here: the plan was held against nothing")
+	}
+	return files
+}
+
+var parseGoFiles = sync.OnceValues(func() (files []goFile, err error) {
 	root := filepath.Join("..", "..")
-	var files []goFile
-	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+	err = filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -457,14 +468,8 @@ func listGoFiles(t *testing.T) []goFile {
 		files = append(files, f)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files) == 0 {
-		t.Fatal("there is no Go here: the plan was held against nothing")
-	}
-	return files
-}
+	return files, err
+})
 
 // checkFolder returns [fs.SkipDir] for a folder that the go command ignores.
 func checkFolder(root, name string, entry fs.DirEntry) error {
