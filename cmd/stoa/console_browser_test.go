@@ -554,7 +554,8 @@ var (
 		"settings": map[string]any{
 			"limits": map[string]any{"weight": 3.0, "max_concurrent_tasks": 7.0, "queue_depth": 10000.0, "rate": []any{map[string]any{"per": "app", "type": "count", "window": "minute", "limit": 20.0}}},
 			"grants": []any{map[string]any{"filesystem": []any{"/srv/hooli"}}, "private_network"},
+			"labels": map[string]any{"tier": "gold", "team": "red"},
 		},
-		"credit": true, "noBudgets": true, "runs": true, "invoice": "invoice-2.csv", "printed": []any{false, false, true},
+		"credit": true, "noBudgets": true, "labels": map[string]any{"tier": "gold"}, "runs": true, "invoice": "invoice-2.csv", "printed": []any{false, false, true},
 	}
 )

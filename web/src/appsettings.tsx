@@ -14,7 +14,7 @@ type App = Schema["App"];
 interface Draft {
   display_name: string;
   plan: string;
-  labels: string;
+  labels: { name: string; value: string }[];
   limits: Record<(typeof numbers)[number]["name"], string>;
   rate: (Omit<Rate, "limit"> & { limit: string })[];
   // grants are folders, one a line, by the name of the grant.
@@ -31,7 +31,7 @@ function draftOf(app: Pick<App, "display_name" | "plan" | "labels" | "limits" | 
   return {
     display_name: app.display_name,
     plan: app.plan,
-    labels: pretty(app.labels),
+    labels: Object.entries(app.labels).map(([name, value]) => ({ name, value })),
     limits: { weight: String(weight), max_concurrent_tasks: String(max_concurrent_tasks), queue_depth: String(queue_depth) },
     rate: rate.map((r) => ({ ...r, limit: String(r.limit) })),
     grants: Object.fromEntries(app.grants.map((g) => splitGrant(g)).map(([name, folders]) => [name, folders.join("\n")])),
@@ -66,7 +66,9 @@ function patchOf(draft: Draft, app: App): Schema["AppPatch"] {
   const limits = draft.json ? parse("limits", draft.json.limits) : limitsOf(draft);
   if (!limits || typeof limits !== "object" || Array.isArray(limits)) throw new Error("limits must be an object");
   const changed = Object.entries(limits).filter(([name, value]) => !isEqual(value, app.limits[name as keyof App["limits"]]));
-  const labels = parse("labels", draft.labels) as Record<string, string | null>;
+  const twice = draft.labels.find(({ name }, i) => draft.labels.findIndex((l) => l.name === name) < i);
+  if (twice) throw new Error(`labels have ${twice.name} twice`);
+  const labels: Record<string, string | null> = Object.fromEntries(draft.labels.map(({ name, value }) => [name, value]));
   // In a patch a label is removed by null.
   for (const name of Object.keys(app.labels)) labels[name] ??= null;
   return {
@@ -193,7 +195,7 @@ export function Settings({ app, path }: { app: App; path: string }) {
               Limits and grants
             </Text>
           </Group>
-          <Json label="Labels" description='Texts by name, as JSON: {"tier": "gold"}' value={draft.labels} onChange={(labels) => set({ labels })} />
+          <LabelFields draft={draft} set={set} />
           <Group>
             <Button type="submit" loading={save.isPending}>
               Save the settings
@@ -228,6 +230,33 @@ function Json({ label, description, value, onChange }: { label: string; descript
 interface FieldsProps {
   draft: Draft;
   set: (next: Partial<Draft>) => void;
+}
+
+function LabelFields({ draft, set }: FieldsProps) {
+  const change = (i: number, next: Partial<Draft["labels"][number]>) => set({ labels: draft.labels.map((l, j) => (i === j ? { ...l, ...next } : l)) });
+  return (
+    <section aria-labelledby="labels">
+      <Stack gap="xs">
+        <Title order={3} size="h4" id="labels">
+          Labels
+        </Title>
+        {draft.labels.map((l, i) => (
+          <Group key={i} gap="xs" role="group" aria-label={`Label ${i + 1}`}>
+            <TextInput required aria-label={`Name of label ${i + 1}`} placeholder="tier" value={l.name} onChange={(e) => change(i, { name: e.currentTarget.value })} />
+            <TextInput aria-label={`Value of label ${i + 1}`} placeholder="gold" value={l.value} onChange={(e) => change(i, { value: e.currentTarget.value })} />
+            <Button size="xs" variant="default" aria-label={`Remove label ${i + 1}`} onClick={() => set({ labels: draft.labels.filter((_, j) => j !== i) })}>
+              Remove
+            </Button>
+          </Group>
+        ))}
+        <Group>
+          <Button size="xs" variant="default" onClick={() => set({ labels: [...draft.labels, { name: "", value: "" }] })}>
+            Add a label
+          </Button>
+        </Group>
+      </Stack>
+    </section>
+  );
 }
 
 function LimitFields({ draft, set }: FieldsProps) {

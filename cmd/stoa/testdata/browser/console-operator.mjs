@@ -165,6 +165,11 @@ await page.getByRole('region', {name: 'Usage by key'}).getByRole('row', {name: /
 await picture(page, 'app-usage')
 // Limits, and the configuration by the same editor.
 await page.getByRole('tab', {name: 'Settings'}).click()
+for (const [i, [name, value]] of [['tier', 'gold'], ['team', 'red']].entries()) {
+  await page.getByRole('button', {name: 'Add a label'}).click()
+  await page.getByLabel(`Name of label ${i + 1}`).fill(name)
+  await page.getByLabel(`Value of label ${i + 1}`).fill(value)
+}
 await page.getByLabel('Display name').fill(attack)
 await page.getByLabel('Weight').fill('3')
 await page.getByLabel('Runs at a time').fill('7')
@@ -176,7 +181,7 @@ await page.getByLabel('Folders of filesystem').fill('/srv/hooli')
 await picture(page, 'app-settings-form')
 await page.getByRole('button', {name: 'Save the settings'}).click()
 await page.getByText('Saved.', {exact: true}).waitFor()
-seen.settings = await admin('GET', 'apps/hooli').then(({limits, grants}) => ({limits, grants}))
+seen.settings = await admin('GET', 'apps/hooli').then(({limits, grants, labels}) => ({limits, grants, labels}))
 // What somebody else has changed meanwhile is not overwritten, and nothing that was typed is lost.
 await admin('PATCH', 'apps/hooli', {limits: {weight: 5, queue_depth: 500}})
 await page.getByLabel('Weight').fill('9')
@@ -188,11 +193,14 @@ await page.getByRole('button', {name: 'Continue from the present state'}).click(
 seen.merged = await until(() => Promise.all(['Weight', 'Runs that may wait'].map(name => page.getByLabel(name).inputValue())), ([, waiting]) => waiting === '500')
 // As JSON, of what the form has.
 await page.getByLabel('Weight').fill('')
+// They are by name now: the first is the team.
+await page.getByRole('button', {name: 'Remove label 1'}).click()
 await page.getByRole('button', {name: 'As JSON'}).click()
 await page.getByLabel('Grants').fill('[]')
 await page.getByLabel('Limits').fill('{"weight": 3, "rate": []}')
 await page.getByRole('button', {name: 'Save the settings'}).click()
 await page.getByText('Saved.', {exact: true}).waitFor()
+seen.labels = (await admin('GET', 'apps/hooli')).labels
 await picture(page, 'app-settings')
 await page.getByRole('tab', {name: 'Configuration'}).click()
 await page.getByText('valid', {exact: true}).waitFor()
