@@ -14,8 +14,8 @@ import (
 // exactly the documents of the folder, each chunk once, and no vector without its chunk. It covers F2 for documents.
 func TestDocumentKills(t *testing.T) {
 	t.Parallel()
-	kills := readCount(t, "STOA_FAULTS_DOCUMENT_KILLS", 200, 20)
-	documents := readCount(t, "STOA_FAULTS_DOCUMENTS", 2000, 400)
+	kills := readCount(t, "STOA_FAULTS_DOCUMENT_KILLS", 200, 10)
+	documents := readCount(t, "STOA_FAULTS_DOCUMENTS", 2000, 200)
 	r := newRand(t)
 	folder := t.TempDir()
 	if err := os.Chmod(folder, 0o755); err != nil { //nolint:gosec // the processes may run as another user

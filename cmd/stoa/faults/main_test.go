@@ -9,8 +9,8 @@
 //
 //	STOA_FAULTS_SEED     seed of random choices; each run prints its own
 //	STOA_FAULTS_KILLS    kills of TestKills (1000; short: 15)
-//	STOA_FAULTS_DOCUMENT_KILLS  kills of TestDocumentKills (200; short: 20), while it indexes
-//	STOA_FAULTS_DOCUMENTS       documents (2000; short: 400)
+//	STOA_FAULTS_DOCUMENT_KILLS  kills of TestDocumentKills (200; short: 10), while it indexes
+//	STOA_FAULTS_DOCUMENTS       documents (2000; short: 200)
 //	STOA_FAULTS_VECTOR_KILLS      kills of TestVectorKills (50; short: 8), while it indexes
 //	STOA_FAULTS_VECTOR_DOCUMENTS  documents of each kind of vector store (500; short: 80)
 //	STOA_FAULTS_ROLLS    rolling restarts of TestF19Rolls (20; short: 1)
@@ -133,10 +133,15 @@ var (
 	nextBuild   = &build{name: "stoa-younger", overlay: addMigration}
 )
 
-// programPath builds the program at the first call and returns its path.
+// programPath builds the program at the first call and returns its path. `make test` has built the unchanged one:
+// STOA_TEST_PROGRAM names it.
 func (b *build) programPath(t testing.TB) string {
 	t.Helper()
-	b.once.Do(func() { b.path, b.err = b.compileProgram() })
+	b.once.Do(func() {
+		if b.path = os.Getenv("STOA_TEST_PROGRAM"); b.path == "" || b != plainBuild {
+			b.path, b.err = b.compileProgram()
+		}
+	})
 	if b.err != nil {
 		t.Fatal(b.err)
 	}

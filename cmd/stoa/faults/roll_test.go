@@ -14,6 +14,7 @@ func TestF19Rolls(t *testing.T) {
 	t.Parallel()
 	rolls := readCount(t, "STOA_FAULTS_ROLLS", 20, 1)
 	r := newRand(t)
+	next := nextBuild.programPath(t) // no load while it is built
 	c := startCluster(t, clusterOptions{nodes: 3})
 	var addrs []string
 	for _, n := range c.nodes {
@@ -29,7 +30,7 @@ func TestF19Rolls(t *testing.T) {
 	began := time.Now()
 	for range rolls {
 		for _, n := range c.nodes {
-			n.replaceProgram(nextBuild.programPath(t))
+			n.replaceProgram(next)
 			sleepContext(context.Background(), 500*time.Millisecond)
 		}
 	}

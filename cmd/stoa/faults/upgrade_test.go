@@ -29,6 +29,7 @@ var upgradeHosts = []string{"127.0.0.21", "127.0.0.22", "127.0.0.23"}
 func TestF19Upgrade(t *testing.T) {
 	t.Parallel()
 	old, revision := previousBuild(t)
+	plainBuild.programPath(t) // no load while it is built
 	for name, kind := range balancerKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

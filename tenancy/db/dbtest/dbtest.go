@@ -138,7 +138,8 @@ func ExecSQL(t testing.TB, url, statements string) {
 	}
 }
 
-// newDatabase returns the URL of a new database on the test server, a copy of template.
+// newDatabase returns the URL of a new database on the test server, a copy of template. To copy its files takes half the time
+// that writing its pages to the log does.
 func newDatabase(t testing.TB, template string) string {
 	t.Helper()
 	server := os.Getenv("STOA_TEST_POSTGRES")
@@ -156,7 +157,7 @@ func newDatabase(t testing.TB, template string) string {
 		t.Fatalf("make the template database: %v", err)
 	}
 	name := "t_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	if _, err := conn.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s", name, template)); err != nil {
+	if _, err := conn.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s STRATEGY FILE_COPY", name, template)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
