@@ -17,7 +17,7 @@ PKG ?= ./cmd/stoa ./agentsvc/runtime ./cmd/stoa/faults ./...
 
 # Tests wait for timers, processes and databases more than they compute, so that two packages run at a time, with up to eight
 # tests of each. More would need more connections than .ci/with-services permits. Without DWARF (-w) a test binary is linked in
-# half the time; stack traces do not need it. make lint runs go vet on all packages.
+# half the time; stack traces do not need it. make lint vets all packages.
 TESTFLAGS := -p 2 -parallel 4 -vet=off -ldflags=-w
 
 # SQLite is C that was translated to Go, and so is the C library below it. What they work on lies outside Go's heap, where the
@@ -84,13 +84,12 @@ bench: build ## measure, with fsync on, and print the ratios
 	@STOA_TEST_FSYNC=on .ci/with-services .ci/in bench go run . $(ARGS)
 
 .PHONY: lint
-lint: bin/golangci-lint-$(GOLANGCI_LINT_VERSION) ## check format, go.mod, go vet and the linters of .golangci.yml
+lint: bin/golangci-lint-$(GOLANGCI_LINT_VERSION) ## check format, go.mod and the linters of .golangci.yml, of which govet is what go vet does
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
 	if [[ -n $$unformatted ]]; then echo "not formatted, make fmt does it:" >&2; echo "$$unformatted" >&2; exit 1; fi
 	@for module in . $(dir $(wildcard bench/go.mod deploy/charttest/go.mod)); do \
 		echo "lint: $$module"; \
 		.ci/in $$module go mod tidy -diff; \
-		$(AS_BUILT) .ci/in $$module go vet ./...; \
 		$(AS_BUILT) .ci/in $$module "$(CURDIR)/$<" run --allow-parallel-runners; \
 	done
 
