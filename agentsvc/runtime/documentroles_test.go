@@ -73,7 +73,7 @@ agents:
 			if err != nil {
 				t.Fatal(err)
 			}
-			dbtest.WaitUntil(t, "remembered", func() bool {
+			dbtest.WaitUntil(t, "the task ends", func() bool {
 				if got, err = a.Tasks().Reader.Get(t.Context(), task.Visibility{}, queued.ID, store.TaskParts{History: true}); err != nil {
 					t.Fatal(err)
 				}

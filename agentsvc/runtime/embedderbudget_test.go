@@ -125,7 +125,7 @@ func TestEmbedderBudget(t *testing.T) {
 			}
 			return s
 		}
-		dbtest.WaitUntil(t, "remembered", func() bool { return strings.Contains(status().Error, "budget vectors (platform) is used up") })
+		dbtest.WaitUntil(t, "the budget is used up", func() bool { return strings.Contains(status().Error, "budget vectors (platform) is used up") })
 		if s := status(); s.Pending != 1 || s.Failed != 0 || s.EmbeddedTokens != 0 {
 			t.Errorf("%+v", s)
 		}
@@ -153,7 +153,7 @@ func TestEmbedderBudget(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		dbtest.WaitUntil(t, "remembered", func() bool { return status().Pending == 0 && status().Error == "" }) // the pass ends after the document
+		dbtest.WaitUntil(t, "the document is indexed, and the pass has ended", func() bool { return status().Pending == 0 && status().Error == "" }) // the pass ends after the document
 		if s := status(); s.Chunks != 1 || s.Failed != 0 || s.Error != "" {
 			t.Errorf("%+v", s)
 		}

@@ -183,7 +183,7 @@ func TestExampleVectors(t *testing.T) {
 	cfg := mustParse(t, readExample(t, "memory-vector"), config.Options{Lookup: func(string) (string, bool) { return url, true }})
 	a := newAppWith(t, dbtest.NewSQLite(t), cfg, runtime.Tenant{ID: "default", Name: "default", Revision: 1, DefaultApp: true, PrivateNetwork: true}, slog.New(slog.DiscardHandler))
 	runTurn(t, a, newSubmissionFor("butler", "My dog is called Rex."))
-	dbtest.WaitUntil(t, "remembered", func() bool {
+	dbtest.WaitUntil(t, "the agent recalls the dog", func() bool {
 		outcome, _ := runTurn(t, a, newSubmissionFor("butler", "What do you recall of my dog is called Rex?"))
 		return strings.Contains(outcome.Status.Message.Text(), `"said":"My dog is called Rex."`)
 	})

@@ -410,7 +410,7 @@ func TestEmbedderKeys(t *testing.T) {
 				slog.New(slog.DiscardHandler))
 			runSessionTurn(t, a, ana, "first", "My dog is called Rex")
 			var requested []embeddertest.Request
-			dbtest.WaitUntil(t, "remembered", func() bool { // memories are stored after the turn's end
+			dbtest.WaitUntil(t, "the embedder is asked", func() bool { // memories are stored after the turn's end
 				runSessionTurn(t, a, ana, agentsvc.NewID(), "What is my dog called?")
 				requested = s.Requests()
 				return len(requested) > 0

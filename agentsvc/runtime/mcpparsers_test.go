@@ -117,14 +117,14 @@ func TestMCPParsers(t *testing.T) {
 		put("plan.dwg", drawingMark+"The staircase has forty steps.")
 		put("note.txt", "The cellar is dry.") // a built-in reader reads it first
 		put("note.md", "The roof is new.")    // no tool is asked for this ending
-		dbtest.WaitUntil(t, "remembered", func() bool {
+		dbtest.WaitUntil(t, "the notes are indexed, and the drawing is not", func() bool {
 			return get("note.txt").State == document.Indexed && get("note.md").State == document.Indexed && get("plan.dwg").Error != ""
 		})
 		if drawing := get("plan.dwg"); drawing.State != document.Pending {
 			t.Errorf("while the server is down: %+v", drawing)
 		}
 		server.isDown.Store(false)
-		dbtest.WaitUntil(t, "remembered", func() bool { return get("plan.dwg").State == document.Indexed })
+		dbtest.WaitUntil(t, "the drawing is indexed", func() bool { return get("plan.dwg").State == document.Indexed })
 		if n := server.calls.Load(); n != 1 {
 			t.Errorf("the tool was called %d times, want once", n)
 		}
@@ -142,7 +142,7 @@ func TestMCPParsers(t *testing.T) {
 			t.Errorf("%s%q", diff, p.Text)
 		}
 		put("broken.dwg", "no drawing \x00\x01\x02")
-		dbtest.WaitUntil(t, "remembered", func() bool { return get("broken.dwg").Error != "" })
+		dbtest.WaitUntil(t, "the broken drawing is refused", func() bool { return get("broken.dwg").Error != "" })
 		if broken := get("broken.dwg"); !strings.Contains(broken.Error, "read_drawing could not read the document") || strings.Contains(broken.Error, "secret") {
 			t.Errorf("%+v", broken)
 		}

@@ -162,7 +162,7 @@ func TestMemory(t *testing.T) {
 					t.Errorf("the first turn has the prompt %q and the tools %v", system, tools)
 				}
 				waitUntilRemembered(t, a, "Rex")
-				dbtest.WaitUntil(t, "remembered", func() bool {
+				dbtest.WaitUntil(t, "the model is given what was said of the dog", func() bool {
 					runSessionTurn(t, a, ana, agentsvc.NewID(), "What is my dog called?")
 					system, _, _ := h.lastRequest()
 					return strings.HasPrefix(system, "Be kind.") && strings.Contains(system, `"said":"My dog is called Rex"`)
@@ -194,7 +194,7 @@ func TestExampleMemory(t *testing.T) {
 	a := newExampleApp(t, "memory")
 	runTurn(t, a, newSubmissionFor("butler", "My dog is called Rex."))
 	waitUntilRemembered(t, a, "Rex")
-	dbtest.WaitUntil(t, "remembered", func() bool {
+	dbtest.WaitUntil(t, "the agent recalls the dog", func() bool {
 		outcome, _ := runTurn(t, a, newSubmissionFor("butler", "What do you recall of my dog?"))
 		return strings.Contains(outcome.Status.Message.Text(), `I recall: {"when":`) && strings.Contains(outcome.Status.Message.Text(), "Rex")
 	})
@@ -219,7 +219,7 @@ func TestNoMemory(t *testing.T) {
 // of them would be found before the text.
 func waitUntilRemembered(t *testing.T, a *runtime.Runtime, text string) {
 	t.Helper()
-	dbtest.WaitUntil(t, "remembered", func() bool {
+	dbtest.WaitUntil(t, "the text is remembered", func() bool {
 		found, _, err := a.Memories().ListMemories(t.Context(), memory.Filter{Subject: "ana"}, 10, "")
 		if err != nil {
 			t.Fatal(err)
@@ -240,7 +240,7 @@ func TestRefusedIsNotRemembered(t *testing.T) {
 		t.Fatalf("the turn ends %s", outcome.Status.State)
 	}
 	var found []memory.Memory
-	dbtest.WaitUntil(t, "remembered", func() (ok bool) {
+	dbtest.WaitUntil(t, "something is remembered", func() (ok bool) {
 		var err error
 		if found, _, err = a.Memories().ListMemories(t.Context(), memory.Filter{Subject: "ana"}, 10, ""); err != nil {
 			t.Fatal(err)

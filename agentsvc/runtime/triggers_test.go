@@ -32,7 +32,7 @@ func TestTriggersExample(t *testing.T) {
 		t.Errorf("a tick is the tasks %s and %s (%v, %v)", first, again, err, err2)
 	}
 	var got agentsvc.Task
-	dbtest.WaitUntil(t, "remembered", func() bool {
+	dbtest.WaitUntil(t, "the task ends", func() bool {
 		got, err = a.Tasks().Reader.Get(t.Context(), task.Visibility{}, first, store.TaskParts{History: true})
 		return err == nil && got.Status.State.IsTerminal()
 	})
