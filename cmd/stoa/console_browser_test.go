@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -204,7 +203,6 @@ func TestConsoleInBrowser(t *testing.T) {
 	t.Parallel()
 	folder, chromium := requireBrowser(t)
 	onEachProcessDatabase(t, func(t *testing.T, dir, database string) {
-		shots := cmp.Or(os.Getenv("STOA_TEST_SCREENSHOTS"), t.TempDir())
 		p := startConsoleServers(t, dir, database)
 		for name, config := range map[string]string{
 			"acme": consoleApp, "globex": consoleApp, "initech": consoleBuildApp, "umbrella": consoleBrokenApp, "probe": consoleProbeConfig(t, scriptProbe),
@@ -250,7 +248,7 @@ func TestConsoleInBrowser(t *testing.T) {
 				continue
 			}
 			t.Run(tt.script, func(t *testing.T) {
-				checkJourney(t, tt.want, kill, tt.script, append([]string{folder, chromium, p.url, shots}, tt.args...)...)
+				checkJourney(t, tt.want, kill, tt.script, append([]string{folder, chromium, p.url}, tt.args...)...)
 			})
 		}
 	})
@@ -274,7 +272,7 @@ func TestConsoleCancelsCall(t *testing.T) {
 		map[string]any{"name": "acme", "config": fmt.Sprintf(hangingConfig, slow.URL), "grants": []string{"private_network"}})
 	goesOn := []any{"It says:", 0.0}
 	want := map[string]any{"playground": goesOn, "task": goesOn, "hosts": []any{}, "complaints": []any{}}
-	checkJourney(t, want, nil, "console-call.mjs", folder, chromium, p.url, t.TempDir(), p.createToken(t, "acme", "ana", nil))
+	checkJourney(t, want, nil, "console-call.mjs", folder, chromium, p.url, p.createToken(t, "acme", "ana", nil))
 }
 
 // TestConsoleRoles opens the console with credentials that allow different things: a page offers what its credential allows.
@@ -298,7 +296,7 @@ func TestConsoleRoles(t *testing.T) {
 		"reloaded":       "hello",
 		"hosts":          []any{}, "complaints": []any{},
 	}
-	args := []string{folder, chromium, p.url, cmp.Or(os.Getenv("STOA_TEST_SCREENSHOTS"), t.TempDir())}
+	args := []string{folder, chromium, p.url}
 	for _, user := range [][2]string{{"ana", "caller"}, {"cleo", "approver"}, {"dana", "developer"}} {
 		args = append(args, p.createToken(t, "acme", user[0], map[string]any{"roles": []string{user[1]}}))
 	}
@@ -314,7 +312,6 @@ const consoleLargeSteps = 80*127 + 4
 func TestConsoleLargeTask(t *testing.T) {
 	t.Parallel()
 	folder, chromium := requireBrowser(t)
-	shots := cmp.Or(os.Getenv("STOA_TEST_SCREENSHOTS"), t.TempDir())
 	var calls []any
 	for i := range 126 {
 		calls = append(calls, map[string]any{"call": map[string]any{"tool": "calc", "arguments": map[string]any{"expression": fmt.Sprintf("%d + 1", i)}}})
@@ -343,7 +340,7 @@ func TestConsoleLargeTask(t *testing.T) {
 		"few": true, "first": true, "last": "failed", "fewAtTheEnd": true, "found": "80 of 10,164 steps", "onlyFound": true, "slow": []any{},
 		"hosts": []any{}, "complaints": []any{},
 	}
-	checkMeasurement(t, want, "console-large.mjs", folder, chromium, p.url, shots, token, task.Result.TaskID, strconv.Itoa(consoleLargeSteps))
+	checkMeasurement(t, want, "console-large.mjs", folder, chromium, p.url, token, task.Result.TaskID, strconv.Itoa(consoleLargeSteps))
 }
 
 // TestConsoleFirstPage loads the console's first page in a real browser whose cache is empty: it is there within a second, has at
@@ -356,11 +353,10 @@ func TestConsoleFirstPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shots := cmp.Or(os.Getenv("STOA_TEST_SCREENSHOTS"), t.TempDir())
 	want := map[string]any{
 		"bytes": true, "cold": true, "below95": []any{}, "answers": []any{"Hello! I am a scripted model: ask me for the time, or a sum such as 6 * 7.", "That makes 42."}, "hosts": []any{}, "complaints": []any{},
 	}
-	checkMeasurement(t, want, "console-first.mjs", folder, chromium, startProcess(t, t.TempDir(), "--config", config).url, shots)
+	checkMeasurement(t, want, "console-first.mjs", folder, chromium, startProcess(t, t.TempDir(), "--config", config).url)
 }
 
 // requireBrowser returns the folder whose node_modules drive a browser, and the browser.
@@ -394,7 +390,7 @@ func TestConsoleSignInAtProvider(t *testing.T) {
 		"asked": []any{"code", "S256", "console", "https://stoa.test/api", true}, "address": "?status=completed", "kept": []any{0.0, ""},
 		"renewed": 0.0, "stolen": "", "hosts": []any{strings.TrimPrefix(provider, "http://")}, "complaints": []any{},
 	}
-	checkJourney(t, want, nil, "console-provider.mjs", folder, chromium, p.url, t.TempDir(), provider)
+	checkJourney(t, want, nil, "console-provider.mjs", folder, chromium, p.url, provider)
 }
 
 // TestConsoleListener checks that the console is served on the listener of --console-addr alone, with the API that its pages

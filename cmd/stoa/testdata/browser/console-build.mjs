@@ -1,4 +1,4 @@
-// The screens of an app's developer in a real browser: node console-build.mjs FOLDER CHROMIUM URL SHOTS DEVELOPER ATTACK, where
+// The screens of an app's developer in a real browser: node console-build.mjs FOLDER CHROMIUM URL DEVELOPER ATTACK, where
 // DEVELOPER is a token of an app and ATTACK a text that would run in a page that reads it as HTML. Its last line is what the
 // pages showed.
 import {mkdtemp, rm, writeFile} from 'node:fs/promises'
@@ -6,8 +6,8 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {start} from './console-pages.mjs'
 
-const [folder, executablePath, url, shots, developer, attack] = process.argv.slice(2)
-const {open, signIn, until, visit, check, picture, finish} = await start({folder, executablePath, url, shots})
+const [folder, executablePath, url, developer, attack] = process.argv.slice(2)
+const {open, signIn, until, visit, check, picture, finish} = await start({folder, executablePath, url})
 const seen = {}
 
 // The configuration: an error at its line while typing, completion, a description, a saved revision, a difference, a

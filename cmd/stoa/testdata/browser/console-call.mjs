@@ -1,9 +1,9 @@
-// A call of a tool that hangs, in a real browser: node console-call.mjs FOLDER CHROMIUM URL SHOTS TOKEN, where TOKEN is that of a user whose
+// A call of a tool that hangs, in a real browser: node console-call.mjs FOLDER CHROMIUM URL TOKEN, where TOKEN is that of a user whose
 // agent calls such a tool. Its last line is what the pages showed.
 import {start} from './console-pages.mjs'
 
-const [folder, executablePath, url, shots, token] = process.argv.slice(2)
-const {open, signIn, check, finish} = await start({folder, executablePath, url, shots})
+const [folder, executablePath, url, token] = process.argv.slice(2)
+const {open, signIn, check, finish} = await start({folder, executablePath, url})
 const seen = {}
 
 const page = await open()

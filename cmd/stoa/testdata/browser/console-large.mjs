@@ -1,10 +1,10 @@
-// The page of a task with thousands of events in a real browser: node console-large.mjs FOLDER CHROMIUM URL SHOTS TOKEN TASK STEPS, where
+// The page of a task with thousands of events in a real browser: node console-large.mjs FOLDER CHROMIUM URL TOKEN TASK STEPS, where
 // TASK is a finished task of STEPS steps that the token may read. Its last line is what the page showed. It prints on standard error how
 // long each interaction took to the next paint.
 import {start} from './console-pages.mjs'
 
-const [folder, executablePath, url, shots, token, task, steps] = process.argv.slice(2)
-const {open, signIn, picture, finish} = await start({folder, executablePath, url, shots})
+const [folder, executablePath, url, token, task, steps] = process.argv.slice(2)
+const {open, signIn, picture, finish} = await start({folder, executablePath, url})
 const number = new Intl.NumberFormat('en')
 const seen = {}
 

@@ -1,10 +1,10 @@
-// The operator's screens in a real browser: node console-operator.mjs FOLDER CHROMIUM URL SHOTS SECRET DEVELOPER ATTACK, where
+// The operator's screens in a real browser: node console-operator.mjs FOLDER CHROMIUM URL SECRET DEVELOPER ATTACK, where
 // SECRET is the admin secret, DEVELOPER a token of the app umbrella, and ATTACK a text that would run in a page that reads it
 // as HTML. Its last line is what the pages showed.
 import {start} from './console-pages.mjs'
 
-const [folder, executablePath, url, shots, secret, developer, attack] = process.argv.slice(2)
-const {open, signIn, until, visit, check, picture, finish} = await start({folder, executablePath, url, shots})
+const [folder, executablePath, url, secret, developer, attack] = process.argv.slice(2)
+const {open, signIn, until, visit, check, picture, finish} = await start({folder, executablePath, url})
 const seen = {}
 const words = t => t.replace(/\s+/g, ' ').trim()
 

@@ -2,7 +2,10 @@
 import {readFile} from 'node:fs/promises'
 import {pathToFileURL} from 'node:url'
 
-export async function start({folder, executablePath, url, shots}) {
+// STOA_TEST_SCREENSHOTS is the folder for pictures; without it none are taken.
+const shots = process.env.STOA_TEST_SCREENSHOTS
+
+export async function start({folder, executablePath, url}) {
   const {chromium} = await import(pathToFileURL(folder + '/node_modules/playwright-core/index.mjs'))
   const axe = await readFile(folder + '/node_modules/axe-core/axe.min.js', 'utf8')
   const browser = await chromium.launch({executablePath, args: ['--no-sandbox']})
@@ -67,7 +70,6 @@ export async function start({folder, executablePath, url, shots}) {
     }
   }
   const visit = (page, name) => page.getByRole('navigation', {name: 'Console'}).getByRole('link', {name}).click()
-  // Without a folder for pictures pages are checked in one form alone.
   const shoot = (page, name, fullPage = true) => shots && page.screenshot({path: `${shots}/${name}.png`, fullPage})
   // check writes down violations of the policy, markup that ran, and serious findings about accessibility.
   const check = async (page, name = '') => {
@@ -83,7 +85,6 @@ export async function start({folder, executablePath, url, shots}) {
   }
   // picture checks a page and takes its picture, in both colour schemes and on a phone; without fullPage of what is in sight.
   const picture = async (page, name, fullPage = true) => {
-    if (!shots) return check(page, name)
     for (const [kind, colorScheme, viewport] of [['light', 'light'], ['dark', 'dark'], ['narrow', 'light', {width: 390, height: 800}]]) {
       await page.emulateMedia({colorScheme, reducedMotion: 'reduce'})
       const before = page.viewportSize()

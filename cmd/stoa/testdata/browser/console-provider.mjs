@@ -1,9 +1,9 @@
-// Signing in at an OpenID provider in a real browser: node console-provider.mjs FOLDER CHROMIUM URL SHOTS PROVIDER, where PROVIDER is
+// Signing in at an OpenID provider in a real browser: node console-provider.mjs FOLDER CHROMIUM URL PROVIDER, where PROVIDER is
 // the address of a provider that signs in everyone. Its last line is what the pages showed.
 import {start} from './console-pages.mjs'
 
-const [folder, executablePath, url, shots, provider] = process.argv.slice(2)
-const {open, shoot, check, finish} = await start({folder, executablePath, url, shots})
+const [folder, executablePath, url, provider] = process.argv.slice(2)
+const {open, shoot, check, finish} = await start({folder, executablePath, url})
 const seen = {}
 
 const page = await open()

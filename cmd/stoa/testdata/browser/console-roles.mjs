@@ -1,9 +1,9 @@
-// What the console offers to credentials that allow different things, in a real browser: node console-roles.mjs FOLDER CHROMIUM URL SHOTS
+// What the console offers to credentials that allow different things, in a real browser: node console-roles.mjs FOLDER CHROMIUM URL
 // CALLER APPROVER DEVELOPER, where the last three are tokens of one app. Its last line is what the pages showed.
 import {start} from './console-pages.mjs'
 
-const [folder, executablePath, url, shots, caller, approver, developer] = process.argv.slice(2)
-const {open, signIn, visit, picture, check, finish} = await start({folder, executablePath, url, shots})
+const [folder, executablePath, url, caller, approver, developer] = process.argv.slice(2)
+const {open, signIn, visit, picture, check, finish} = await start({folder, executablePath, url})
 const seen = {}
 const say = async (page, text) => {
   await page.getByLabel('Message', {exact: true}).fill(text)

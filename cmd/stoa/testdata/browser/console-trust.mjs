@@ -1,14 +1,14 @@
 // What the console shows when a server dies, a token is revoked, another app's token is used, and a tenant's texts look like markup: node
-// console-trust.mjs FOLDER CHROMIUM URL SHOTS SECRET USER STRANGER ATTACK PROBE, where SECRET is the admin secret, USER a token of ana of the
+// console-trust.mjs FOLDER CHROMIUM URL SECRET USER STRANGER ATTACK PROBE, where SECRET is the admin secret, USER a token of ana of the
 // app piper, whose model says "one " and ends its answer once a server has died, STRANGER a token of another app, ATTACK a text that would
 // run in a page that reads it as HTML, and PROBE a token of the app probe, whose texts are ATTACK. It asks for the death of a server by the
 // line "kill" and goes on when it reads a line. Its last line is what the pages showed.
 import {createInterface} from 'node:readline'
 import {start} from './console-pages.mjs'
 
-const [folder, executablePath, url, shots, secret, user, stranger, attack, probe] = process.argv.slice(2)
+const [folder, executablePath, url, secret, user, stranger, attack, probe] = process.argv.slice(2)
 const lines = createInterface({input: process.stdin})[Symbol.asyncIterator]()
-const {open, signIn, visit, check, picture, shoot, finish, complaints} = await start({folder, executablePath, url, shots})
+const {open, signIn, visit, check, picture, shoot, finish, complaints} = await start({folder, executablePath, url})
 const seen = {}
 const say = async (page, text) => {
   await page.getByLabel('Message', {exact: true}).fill(text)

@@ -1,12 +1,12 @@
-// The console in a real browser: node console.mjs FOLDER CHROMIUM URL SHOTS USER APPROVER STRANGER ATTACK, where USER and APPROVER
+// The console in a real browser: node console.mjs FOLDER CHROMIUM URL USER APPROVER STRANGER ATTACK, where USER and APPROVER
 // are tokens of one app, STRANGER is one of another, and ATTACK is a text that would run in a page that reads it as HTML. Its
-// last line is what the pages showed. SHOTS is the folder for pictures.
+// last line is what the pages showed.
 import {execFile} from 'node:child_process'
 import {promisify} from 'node:util'
 import {start} from './console-pages.mjs'
 
-const [folder, executablePath, url, shots, user, approver, stranger, attack] = process.argv.slice(2)
-const {open, signIn, visit, shoot, check, finish, complaints} = await start({folder, executablePath, url, shots})
+const [folder, executablePath, url, user, approver, stranger, attack] = process.argv.slice(2)
+const {open, signIn, visit, shoot, check, finish, complaints} = await start({folder, executablePath, url})
 const say = async (page, text) => {
   await page.getByLabel('Message', {exact: true}).fill(text)
   await page.getByRole('button', {name: 'Send'}).click()
