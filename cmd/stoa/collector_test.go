@@ -9,14 +9,14 @@ import (
 	"sync"
 	"testing"
 
-	"stoa/tenancy/db/dbtest"
-
 	logspb "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	metricspb "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	tracespb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	common "go.opentelemetry.io/proto/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"stoa/tenancy/db/dbtest"
 )
 
 // collector receives what processes export over OTLP.

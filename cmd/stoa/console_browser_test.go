@@ -22,9 +22,9 @@ import (
 	"testing"
 	"time"
 
-	"stoa/tenancy/db/dbtest"
-
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"stoa/tenancy/db/dbtest"
 )
 
 // consoleApp is the app that TestConsoleInBrowser uses the console for.

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"stoa/tenancy/db/dbtest"
-
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"stoa/tenancy/db/dbtest"
 )
 
 // TestCurrencies moves an app from dollars to euros: a new price book does not change its currency, a plan does. Its

@@ -1,7 +1,7 @@
 // Package dbtest gives each test a migrated, empty database of its own on each engine. SQLite is always available.
 // PostgreSQL is the server at the URL in STOA_TEST_POSTGRES, which `make test` starts; without it the tests on
 // PostgreSQL are skipped, or fail if STOA_TEST_REQUIRE is set. The schema is migrated once, into a template; each test
-// gets a copy of it.
+// gets a copy of it. [WaitUntil] is here because all tests may import this package: it is on the lowest layer.
 package dbtest
 
 import (
