@@ -115,9 +115,10 @@ func TestDeployQueries(t *testing.T) {
 	shown := scrapedSeries{}
 	shown.addScrape(openExercisedServer(t))
 	secure := openServerTLS(t)
-	dbtest.WaitUntil(t, "the expiry of the certificate is shown", func() bool {
+	// Both are read in the background.
+	dbtest.WaitUntil(t, "the certificate's expiry and the disk's free space are shown", func() bool {
 		shown.addScrape(secure)
-		return shown["stoa_tls_certificate_not_after_seconds"] != nil
+		return shown["stoa_tls_certificate_not_after_seconds"] != nil && shown["stoa_db_disk_free_bytes"] != nil
 	})
 	// Prometheus itself adds up.
 	shown.addSeries("up")

@@ -136,7 +136,7 @@ func TestInsertInTx(t *testing.T) {
 }
 
 // TestInsertTogether checks that the rows of a tenant's batches for one target are one statement, at the place of the
-// first.
+// first, and that one row alone is inserted without arrays.
 func TestInsertTogether(t *testing.T) {
 	t.Parallel()
 	var a, b, c, other db.Batch
@@ -151,7 +151,7 @@ func TestInsertTogether(t *testing.T) {
 	other.InsertRows(taskTarget, row("5"))
 	for range 2 { // a second time, as after a failure
 		sql, rows := db.PipelineSQL([]db.ID{"t", "t", "t", "u"}, &a, &b, &c, &other)
-		want := []string{"enter", taskTarget.ManySQL(), "UPDATE a", "UPDATE b", noteTarget.ManySQL(), "enter", taskTarget.ManySQL()}
+		want := []string{"enter", taskTarget.ManySQL(), "UPDATE a", "UPDATE b", noteTarget.ManySQL(), "enter", taskTarget.SQL()}
 		if diff := cmp.Diff(want, sql); diff != "" {
 			t.Errorf("statements\n%s", diff)
 		}

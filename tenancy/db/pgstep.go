@@ -55,7 +55,7 @@ func buildPipeline(beginSQL, shared string, backedOff func(ID) bool, calls []*pe
 			at, ok := about[s.rowStmt]
 			if !ok {
 				at, about[s.rowStmt] = len(steps), len(steps)
-				steps = append(steps, pipelineStep{stmt: stmt{sql: s.rowStmt.sql, rowStmt: s.rowStmt}})
+				steps = append(steps, pipelineStep{stmt: stmt{sql: s.sql, rowStmt: s.rowStmt}})
 			}
 			to := &steps[at]
 			to.rows = append(to.rows, s.rows...)
@@ -84,12 +84,17 @@ func hasMinBatch(calls []*pendingBatch) bool {
 	return n >= minBatch
 }
 
-// setArgs sets the arguments of a merged step: an array per column, for a row change also the number of rows.
+// setArgs sets the statement and the arguments of a merged step: an array per column, for a row change also the number of
+// rows. One row is inserted by the statement for one, which costs PostgreSQL a quarter less than arrays of one element.
 func (s *pipelineStep) setArgs() {
 	if s.rowStmt == nil {
 		return
 	}
-	s.args = s.rowStmt.columnArgs(s.rows)
+	if len(s.rows) == 1 && !s.isRowChange() {
+		s.args = s.rows[0]
+		return
+	}
+	s.sql, s.args = s.rowStmt.sql, s.rowStmt.columnArgs(s.rows)
 	if s.isRowChange() {
 		s.args = append(s.args, int64(len(s.rows)))
 	}

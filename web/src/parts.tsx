@@ -188,15 +188,17 @@ const steps: [Intl.RelativeTimeFormatUnit, number][] = [
   ["hour", 3600],
   ["minute", 60],
 ];
-const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+// It counts, because "tomorrow" would be said of whatever is 24 to 36 hours away.
+const relative = new Intl.RelativeTimeFormat("en", { numeric: "always" });
 
 // Time is relative, with the exact time on hover.
 export function Time({ at }: { at: string }) {
   const seconds = (Date.parse(at) - Date.now()) / 1000;
   const [unit, size] = steps.find(([, size]) => Math.abs(seconds) >= size) ?? ["second", 1];
+  const n = Math.round(seconds / size);
   return (
     <time dateTime={at} title={new Date(at).toLocaleString()}>
-      {Number.isNaN(seconds) ? at : relative.format(Math.round(seconds / size), unit)}
+      {Number.isNaN(n) ? at : n === 0 ? "now" : relative.format(n, unit)}
     </time>
   );
 }

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"stoa/agentsvc/config/document"
 )
@@ -23,10 +24,19 @@ func MaskText(src []byte) (text, asJSON []byte, err error) {
 	return text, document.EncodeJSON(masked, src), nil
 }
 
+// mayHaveMask reports whether src may have a mask: written out, or as an escape sequence, in a percent-encoded address, in
+// a value with a tag (!!binary), or in another encoding (UTF-16). Reading a large text to be sure takes much memory.
+func mayHaveMask(src []byte) bool {
+	return bytes.Contains(src, []byte(document.Mask)) || bytes.ContainsAny(src, `\%!`) || !utf8.Valid(src)
+}
+
 // RestoreText returns the text of a configuration, which was changed after MaskText, with its masks replaced by the
 // values of old, see [RestoreSecrets]. A comment that MaskText made of a comment of old becomes that one again. A text
 // that cannot be decoded is returned as it is: [config.Parse] reports what is wrong with it.
 func RestoreText(given, old []byte) []byte {
+	if !mayHaveMask(given) {
+		return given
+	}
 	doc, err := document.Decode(given)
 	if err != nil {
 		return given
@@ -37,7 +47,7 @@ func RestoreText(given, old []byte) []byte {
 	}
 	restored := RestoreSecrets(doc, before)
 	if !bytes.Contains(given, []byte(document.Mask)) && reflect.DeepEqual(restored, doc) {
-		return given // the text is not read three times more if it has no mask, neither in a value nor in a comment
+		return given // it has no mask, neither in a value nor in a comment
 	}
 	masked, comments := MaskSecrets(before), map[string]string{}
 	mask := newCommentMask(before, masked)
