@@ -115,7 +115,10 @@ func checkRunbook(t *testing.T, alert string) {
 	}
 }
 
-// alertTest is a test of alerts_test.yaml.
+// alertTestFiles are the files with tests of the alerts.
+var alertTestFiles = []string{"alerts_test.yaml", "alerts_days_test.yaml"}
+
+// alertTest is a test of one of alertTestFiles.
 type alertTest struct {
 	Checks []struct {
 		Alert  string `yaml:"alertname"`
@@ -125,21 +128,25 @@ type alertTest struct {
 	} `yaml:"alert_rule_test"`
 }
 
-// TestAlertTests checks that each alert has a time in alerts_test.yaml at which it fires and one at which it does not.
+// TestAlertTests checks that each alert is tested at a time at which it fires and at one at which it does not.
 func TestAlertTests(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(root, "deploy/prometheus/alerts_test.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var file struct {
-		Tests []alertTest `yaml:"tests"`
-	}
-	if err := yaml.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
+	var tests []alertTest
+	for _, name := range alertTestFiles {
+		text, err := os.ReadFile(filepath.Join(root, "deploy/prometheus", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file struct {
+			Tests []alertTest `yaml:"tests"`
+		}
+		if err := yaml.Unmarshal(text, &file); err != nil {
+			t.Fatal(err)
+		}
+		tests = append(tests, file.Tests...)
 	}
 	fires, silent := map[string]bool{}, map[string]bool{}
-	for _, test := range file.Tests {
+	for _, test := range tests {
 		for _, check := range test.Checks {
 			severities := map[string]bool{}
 			for _, a := range check.Alerts {
@@ -156,7 +163,7 @@ func TestAlertTests(t *testing.T) {
 	}
 	for _, a := range readAlerts(t) {
 		if key := a.Alert + " " + a.Labels["severity"]; !fires[key] || !silent[key] {
-			t.Errorf("alerts_test.yaml: %s fires in a test: %t, is silent in one: %t", key, fires[key], silent[key])
+			t.Errorf("%s fires in a test: %t, is silent in one: %t", key, fires[key], silent[key])
 		}
 	}
 }
@@ -244,7 +251,9 @@ func TestPromtool(t *testing.T) {
 	t.Parallel()
 	requireProgram(t, "promtool", "prometheus")
 	run(t, "promtool", "check", "rules", "--lint=all", "--lint-fatal", filepath.Join(root, "deploy/prometheus/alerts.yaml"))
-	run(t, "promtool", "test", "rules", filepath.Join(root, "deploy/prometheus/alerts_test.yaml"))
+	for _, name := range alertTestFiles {
+		run(t, "promtool", "test", "rules", filepath.Join(root, "deploy/prometheus", name))
+	}
 	queries, err := ListQueries(root)
 	if err != nil {
 		t.Fatal(err)

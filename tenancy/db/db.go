@@ -303,11 +303,12 @@ func (tx *Tx) InsertRows(ctx context.Context, in *InsertTarget, rows ...[]any) e
 		in.checkRow(row)
 	}
 	if tx.mergesRows {
-		_, err := tx.exec(ctx, in.sql, in.columnArgs(rows))
+		sql, args := in.mergeRows(rows)
+		_, err := tx.exec(ctx, sql, args)
 		return err
 	}
 	for _, row := range rows {
-		if _, err := tx.exec(ctx, in.insertOne, row); err != nil {
+		if _, err := tx.exec(ctx, in.SQL(), row); err != nil {
 			return err
 		}
 	}

@@ -69,6 +69,9 @@ func (be *BlockedEngine) NewWriter(e Engine) (write func(*Batch) error, end func
 // ManySQL returns the statement for the rows of several batches.
 func (in *InsertTarget) ManySQL() string { return in.sql }
 
+// ValuesSQL returns the statement for n rows, n being small.
+func (in *InsertTarget) ValuesSQL(n int) string { return in.values[n-1] }
+
 // SetSharedBackoff sets how long a tenant uses no shared statements after one failed.
 func (d *DB) SetSharedBackoff(long time.Duration) {
 	if p, ok := d.engine.(*postgresEngine); ok {

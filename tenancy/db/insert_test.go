@@ -136,7 +136,7 @@ func TestInsertInTx(t *testing.T) {
 }
 
 // TestInsertTogether checks that the rows of a tenant's batches for one target are one statement, at the place of the
-// first, and that one row alone is inserted without arrays.
+// first, and that few rows are inserted without arrays.
 func TestInsertTogether(t *testing.T) {
 	t.Parallel()
 	var a, b, c, other db.Batch
@@ -146,16 +146,16 @@ func TestInsertTogether(t *testing.T) {
 	b.Exec(nil, "UPDATE b")
 	b.InsertRows(taskTarget, row("3"))
 	b.InsertRows(noteTarget, []any{"t", "x"})
-	c.InsertRows(taskTarget, row("4"))
+	c.InsertRows(taskTarget, row("4"), row("6"))
 	c.InsertRows(noteTarget, []any{"t", "y"})
 	other.InsertRows(taskTarget, row("5"))
 	for range 2 { // a second time, as after a failure
 		sql, rows := db.PipelineSQL([]db.ID{"t", "t", "t", "u"}, &a, &b, &c, &other)
-		want := []string{"enter", taskTarget.ManySQL(), "UPDATE a", "UPDATE b", noteTarget.ManySQL(), "enter", taskTarget.SQL()}
+		want := []string{"enter", taskTarget.ManySQL(), "UPDATE a", "UPDATE b", noteTarget.ValuesSQL(2), "enter", taskTarget.ValuesSQL(1)}
 		if diff := cmp.Diff(want, sql); diff != "" {
 			t.Errorf("statements\n%s", diff)
 		}
-		if diff := cmp.Diff([]int{0, 4, 0, 0, 2, 0, 1}, rows); diff != "" {
+		if diff := cmp.Diff([]int{0, 5, 0, 0, 2, 0, 1}, rows); diff != "" {
 			t.Errorf("rows\n%s", diff)
 		}
 	}

@@ -26,8 +26,8 @@ const minBatch = 3
 
 // buildPipeline returns the statements of calls in order. Consecutive calls of the same role and tenant form a scope,
 // which begins with the statement that sets them; rows for the same rowStatement within a scope are merged into one
-// step. If shared, an alternative beginning, is not empty, a scope with at least minBatch shared forms uses these,
-// unless its tenant is backed off; shares reports whether any scope does.
+// step. If shared, an alternative beginning, is not empty, a scope with at least minBatch shared forms uses these, with all
+// their inserted rows new, unless its tenant is backed off; shares reports whether any scope does.
 func buildPipeline(beginSQL, shared string, backedOff func(ID) bool, calls []*pendingBatch) (steps []pipelineStep, shares bool) {
 	about := map[*rowStatement]int{} // index in steps of the merged statement, within the present scope
 	sharing := false
@@ -44,7 +44,8 @@ func buildPipeline(beginSQL, shared string, backedOff func(ID) bool, calls []*pe
 			steps = append(steps, pipelineStep{stmt: stmt{sql: begin, args: []any{c.role, string(c.tenant)}}})
 		}
 		b := c.batch
-		if sharing && b.Shared != nil {
+		isShared := sharing && b.Shared != nil
+		if isShared {
 			b = b.Shared
 		}
 		for _, s := range b.stmts {
@@ -52,10 +53,14 @@ func buildPipeline(beginSQL, shared string, backedOff func(ID) bool, calls []*pe
 				steps = append(steps, pipelineStep{stmt: s, owner: c})
 				continue
 			}
-			at, ok := about[s.rowStmt]
+			into := s.rowStmt
+			if isShared && into.allNew != nil {
+				into = into.allNew
+			}
+			at, ok := about[into]
 			if !ok {
-				at, about[s.rowStmt] = len(steps), len(steps)
-				steps = append(steps, pipelineStep{stmt: stmt{sql: s.sql, rowStmt: s.rowStmt}})
+				at, about[into] = len(steps), len(steps)
+				steps = append(steps, pipelineStep{stmt: stmt{rowStmt: into}})
 			}
 			to := &steps[at]
 			to.rows = append(to.rows, s.rows...)
@@ -84,19 +89,10 @@ func hasMinBatch(calls []*pendingBatch) bool {
 	return n >= minBatch
 }
 
-// setArgs sets the statement and the arguments of a merged step: an array per column, for a row change also the number of
-// rows. One row is inserted by the statement for one, which costs PostgreSQL a quarter less than arrays of one element.
+// setArgs sets the statement and the arguments of a merged step.
 func (s *pipelineStep) setArgs() {
-	if s.rowStmt == nil {
-		return
-	}
-	if len(s.rows) == 1 && !s.isRowChange() {
-		s.args = s.rows[0]
-		return
-	}
-	s.sql, s.args = s.rowStmt.sql, s.rowStmt.columnArgs(s.rows)
-	if s.isRowChange() {
-		s.args = append(s.args, int64(len(s.rows)))
+	if s.rowStmt != nil {
+		s.sql, s.args = s.rowStmt.mergeRows(s.rows)
 	}
 }
 

@@ -81,7 +81,7 @@ func rowsOf(n int64) map[string]int64 {
 func TestLargeDocument(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		const lines, most = 1500, 2 * 1000 // rows, a chunk has one of its text and one of its vector
+		const lines, most = 1100, 2 * 1000 // rows, a chunk has one of its text and one of its vector
 		f := newFixture(t, d, "acme", corpus.Limits{})
 		pass := f.claim(t)
 		before := chunksOfRevisions(t, d)
