@@ -77,6 +77,10 @@ func TestRestoreText(t *testing.T) {
 		"changed elsewhere": {renamed, renamedWant},
 		"without a mask":    {"agents: {a: {}} # new\n", "agents: {a: {}} # new\n"},
 		"cannot be read":    {"agents: [", "agents: ["},
+		"an escaped mask": {
+			`{"llms": {"zeta": {"provider": "openai", "api_key": "\u002a*******", "base_url": "https://models.example.com"}}}`,
+			`{"llms": {"zeta": {"provider": "openai", "api_key": "sk-canary-1", "base_url": "https://models.example.com"}}}`,
+		},
 		"the secret would go to another server": {
 			`{"llms": {"zeta": {"provider": "openai", "api_key": "********", "base_url": "https://other.example.com"}}}`,
 			`{"llms": {"zeta": {"provider": "openai", "api_key": "********", "base_url": "https://other.example.com"}}}`,
