@@ -31,21 +31,14 @@ type AppChange struct {
 // [agentsvc.CodePrecondition] if the app is not in the state that c demands, and an error with [agentsvc.CodeInvalid]
 // for a bad field. A configuration that would not load is refused.
 func (s *Service) UpdateApp(ctx context.Context, actor audit.Actor, name string, c AppChange, dryRun bool) (App, error) {
-	return s.changeApp(ctx, actor, name, func(*appState) (AppChange, error) { return c, nil }, dryRun)
+	return s.PatchApp(ctx, actor, name, func(func() App) (AppChange, error) { return c, nil }, dryRun)
 }
 
-// PatchApp is [Service.UpdateApp] with a change that patch computes from the app as it is, with its masked configuration.
-// patch may be called several times, see [store.changeApp].
-func (s *Service) PatchApp(ctx context.Context, actor audit.Actor, name string, patch func(current App) (AppChange, error), dryRun bool) (App, error) {
-	return s.changeApp(ctx, actor, name, func(previous *appState) (AppChange, error) {
-		return patch(s.store.maskedApp(previous.app, previous.config))
-	}, dryRun)
-}
-
-// changeApp is [Service.UpdateApp] with a change that is computed from the app as it is.
-func (s *Service) changeApp(ctx context.Context, actor audit.Actor, name string, change func(previous *appState) (AppChange, error), dryRun bool) (App, error) {
+// PatchApp is [Service.UpdateApp] with a change that patch computes from the app as it is, which current returns with its
+// masked configuration. patch may be called several times, see [store.changeApp].
+func (s *Service) PatchApp(ctx context.Context, actor audit.Actor, name string, patch func(current func() App) (AppChange, error), dryRun bool) (App, error) {
 	return s.store.changeApp(ctx, actor, "app.update", name, dryRun, func(e *appEdit) error {
-		c, err := change(e.previous)
+		c, err := patch(func() App { return s.store.maskedApp(e.previous.app, e.previous.config) })
 		if err != nil {
 			return err
 		}

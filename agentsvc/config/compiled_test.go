@@ -25,7 +25,7 @@ func TestCompiledTogether(t *testing.T) {
 		{"parameters", base + "tools:", `{type: function, handler: calculator, parameters: {type: object, properties: {p: {pattern: "a{900}"}}}}`, 200, expressions},
 		{"names of members", base + "tools:", `{type: function, handler: calculator, parameters: {type: object, patternProperties: {"a{900}": {}}}}`, 200, expressions},
 		{"answers in JSON", "llms: {m: {provider: scripted}}\nagents:", `{llm: m, structured_output: {schema: {pattern: "a{900}"}}}`, 200, expressions},
-		{"parts of schemas", base + "tools:", `{type: function, handler: calculator, parameters: {type: object, anyOf: [` + strings.Repeat("{}, ", 149) + `{}]}}`, 200, schemas},
+		{"parts of schemas", base + "tools:", `{type: function, handler: calculator, parameters: {type: object, anyOf: [` + strings.Repeat("{}, ", 149) + `{}]}}`, 140, schemas},
 		{"many of usual size", base + "tools:", `{type: function, handler: calculator, parameters: {type: object, properties: {expression: {type: string, pattern: "^[0-9+]{1,50}$"}}}}`, 200, ""},
 		{"guardrails of usual size", base + "guardrails:", `{input: {injection: {patterns: ["(?i)drop\\s+table"]}}}`, 60, ""},
 		{"guardrails without patterns", base + "guardrails:", `{input: {injection: {enabled: true}}}`, 2000, ""},

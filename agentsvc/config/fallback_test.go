@@ -18,7 +18,7 @@ func TestManyFallbacks(t *testing.T) {
 		fallbacks int
 		want      string // a part of the problem, "" = none
 	}{
-		{"all that follow", 300, 300, "llms.k0.fallbacks: leads to more than 32 models"},
+		{"all that follow", 250, 250, "llms.k0.fallbacks: leads to more than 32 models"},
 		{"a long chain", 5_000, 1, "llms.k0.fallbacks: leads to more than 32 models"},
 		{"a chain at the bound", maxFallbacks + 1, 1, ""},
 		{"a chain beyond the bound", maxFallbacks + 2, 1, "llms.k0.fallbacks: leads to more than 32 models"},

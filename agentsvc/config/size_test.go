@@ -19,21 +19,21 @@ func TestDocumentMemory(t *testing.T) {
 		return b.String()
 	}
 	for _, test := range []struct{ name, src, want string }{
-		{"unknown keys on lines", pairs("%x:\n", 98_000), "more than 100000 values"},
-		{"unknown keys on lines below the bound", pairs("%x:\n", 49_000), "is not a known key"},
-		{"unknown keys with question marks", pairs("? %x\n", 98_000), "more than 100000 values"},
-		{"unknown keys of JSON", "{" + strings.TrimSuffix(pairs(`"%x":1,`, 49_000), ",") + "}", "is not a known key"},
-		{"unknown keys of one model", "llms: {m: {" + pairs("%x: 1,", 49_000) + "}}", "is not a known key"},
-		{"agents without a value", "agents:\n" + pairs(" %x:\n", 49_000), "has 49000 entries, and may have 5000"},
+		{"unknown keys on lines", pairs("%x:\n", 98_000), "more than 80000 values"},
+		{"unknown keys on lines below the bound", pairs("%x:\n", 39_000), "is not a known key"},
+		{"unknown keys with question marks", pairs("? %x\n", 98_000), "more than 80000 values"},
+		{"unknown keys of JSON", "{" + strings.TrimSuffix(pairs(`"%x":1,`, 39_000), ",") + "}", "is not a known key"},
+		{"unknown keys of one model", "llms: {m: {" + pairs("%x: 1,", 39_000) + "}}", "is not a known key"},
+		{"agents without a value", "agents:\n" + pairs(" %x:\n", 39_000), "has 39000 entries, and may have 5000"},
 		{"empty agents", "agents:\n" + pairs(" %x: {}\n", 4_900), "agents.0: has no model"},
 		{"empty agents beyond the bound", "agents:\n" + pairs(" %x: {}\n", 24_000), "has 24000 entries, and may have 5000"},
 		{"empty models", "llms:\n" + pairs(" %x: {}\n", 24_000), "has 24000 entries, and may have 5000"},
 		{"empty tools", "tools:\n" + pairs(" %x: {}\n", 24_000), "has 24000 entries, and may have 5000"},
-		{"empty skills", "agents: {a: {skills: [" + strings.Repeat("{},", 33_000) + "]}}", "id is needed"},
-		{"empty notifications", "agents: {a: {notifications: [" + strings.Repeat("{},", 33_000) + "]}}", "id is needed"},
-		{"empty script", "llms: {m: {provider: scripted, script: [" + strings.Repeat("{},", 33_000) + "]}}", "then is needed"},
-		{"empty replies", "llms: {m: {provider: scripted, script: [{then: [" + strings.Repeat("{},", 33_000) + "]}]}}", "needs one of say"},
-		{"anchors", "x: [" + pairs("&a%d a, ", 45_000) + "]", "is not a known key"},
+		{"empty skills", "agents: {a: {skills: [" + strings.Repeat("{},", 26_000) + "]}}", "id is needed"},
+		{"empty notifications", "agents: {a: {notifications: [" + strings.Repeat("{},", 26_000) + "]}}", "id is needed"},
+		{"empty script", "llms: {m: {provider: scripted, script: [" + strings.Repeat("{},", 26_000) + "]}}", "then is needed"},
+		{"empty replies", "llms: {m: {provider: scripted, script: [{then: [" + strings.Repeat("{},", 26_000) + "]}]}}", "needs one of say"},
+		{"anchors", "x: [" + pairs("&a%d a, ", 38_000) + "]", "is not a known key"},
 		{"aliases", "x: &a [b]\ny: [" + strings.Repeat("*a,", 32_000) + "]", "is not a known key"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

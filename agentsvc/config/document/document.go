@@ -26,7 +26,7 @@ const MaxBytes = 1 << 20
 // otherwise expand a few lines to gigabytes ("billion laughs").
 const (
 	maxDepth = 64
-	maxNodes = 100_000 // nodes of the expanded tree
+	maxNodes = 80_000 // nodes of the expanded tree
 )
 
 // maxTextBytes bounds the bytes of all names and values together, counted each time that an alias or variable is

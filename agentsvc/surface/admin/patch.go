@@ -19,8 +19,8 @@ func (h appHandler) patchApp(ctx context.Context, o *mutation.Request) (mutation
 	if err := o.DecodeBody(&patch, false); err != nil {
 		return mutation.Result{}, err
 	}
-	app, err := h.apps.PatchApp(ctx, o.Actor, o.AppName(), func(current tenancy.App) (tenancy.AppChange, error) {
-		change, err := patch.newChange(current)
+	app, err := h.apps.PatchApp(ctx, o.Actor, o.AppName(), func(current func() tenancy.App) (tenancy.AppChange, error) {
+		change, err := patch.newChange(current())
 		change.IfMatch = o.IfMatch
 		return change, err
 	}, o.DryRun)

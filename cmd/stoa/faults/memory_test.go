@@ -287,11 +287,11 @@ func TestConfigurationMemory(t *testing.T) {
 		name, text string
 		want       int // HTTP status
 	}{
-		{"unknown keys on lines", pairs("%x:\n", 49_000), http.StatusBadRequest},
-		{"agents without a value", "agents:\n" + pairs(" %x:\n", 49_000), http.StatusBadRequest},
-		{"one line of JSON", "{" + strings.TrimSuffix(pairs(`"%x":1,`, 49_000), ",") + "}", http.StatusBadRequest},
-		{"empty skills", "agents: {a: {skills: [" + strings.Repeat("{},", 33_000) + "]}}", http.StatusRequestEntityTooLarge},
-		{"comments", pairs("%x: # \n", 33_000), http.StatusBadRequest},
+		{"unknown keys on lines", pairs("%x:\n", 39_000), http.StatusBadRequest},
+		{"agents without a value", "agents:\n" + pairs(" %x:\n", 39_000), http.StatusBadRequest},
+		{"one line of JSON", "{" + strings.TrimSuffix(pairs(`"%x":1,`, 39_000), ",") + "}", http.StatusBadRequest},
+		{"empty skills", "agents: {a: {skills: [" + strings.Repeat("{},", 26_000) + "]}}", http.StatusRequestEntityTooLarge},
+		{"comments", pairs("%x: # \n", 26_000), http.StatusBadRequest},
 		{"many agents", valid + pairs("  a%x: {llm: m, description: d, skills: [{id: a, name: b, tags: [c, d]}]} # api_key: s\n", 1_900), http.StatusOK},
 		{"a long text", valid + "  b: {llm: m, instruction: '" + strings.Repeat("word, ", 16_000) + "'}\n", http.StatusOK},
 	} {
