@@ -24,10 +24,10 @@ func MaskText(src []byte) (text, asJSON []byte, err error) {
 	return text, document.EncodeJSON(masked, src), nil
 }
 
-// mayHaveMask reports whether src may have a mask: written out, in an escape sequence, in a percent-encoded address, or in
-// another encoding (UTF-16). Reading a large text to be sure takes much memory.
+// mayHaveMask reports whether src may have a mask: written out, with escape sequences, or in another encoding (UTF-16).
+// Reading a large text to be sure takes much memory.
 func mayHaveMask(src []byte) bool {
-	return bytes.Contains(src, []byte(document.Mask)) || bytes.ContainsAny(src, `\%`) || !utf8.Valid(src)
+	return bytes.Contains(src, []byte(document.Mask)) || bytes.IndexByte(src, '\\') >= 0 || !utf8.Valid(src)
 }
 
 // RestoreText returns the text of a configuration, which was changed after MaskText, with its masks replaced by the

@@ -1,8 +1,10 @@
 package redact
 
 import (
+	"encoding/binary"
 	"strings"
 	"testing"
+	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -92,5 +94,17 @@ func TestRestoreText(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestRestoreUTF16 restores masks of a text in which the bytes of a mask do not follow each other.
+func TestRestoreUTF16(t *testing.T) {
+	t.Parallel()
+	given := []byte{0xff, 0xfe} // little-endian
+	for _, u := range utf16.Encode([]rune(commentedMasked)) {
+		given = binary.LittleEndian.AppendUint16(given, u)
+	}
+	if restored := string(RestoreText(given, []byte(commented))); !strings.Contains(restored, "sk-canary-1") || !strings.Contains(restored, "sk-canary-2") {
+		t.Errorf("restored: %q", restored)
 	}
 }
