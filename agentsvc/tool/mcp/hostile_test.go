@@ -184,13 +184,13 @@ func parsePID(path string) int {
 // TestLargeAnswer answers a call with more than a message may have.
 func TestLargeAnswer(t *testing.T) {
 	t.Parallel()
-	s := newShopServer()
-	addTool(s, "large", "", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		return textResult(strings.Repeat("a", 2<<20)), nil
-	})
 	for name, json := range map[string]bool{"JSON": true, "SSE": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			s := newShopServer()
+			addTool(s, "large", "", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+				return textResult(strings.Repeat("a", 2<<20)), nil
+			})
 			srv := startServer(t, newStreamableHandler(t, s, &sdk.StreamableHTTPOptions{JSONResponse: json}))
 			src := newSource(t, mcp.Options{URL: srv.URL, MaxMessage: 1 << 20})
 			if got := callTool(t, toolsByName(t, src)["large"], `{}`); !strings.HasPrefix(got, "error: its server gave no result") {

@@ -72,7 +72,7 @@ func startServer(t *testing.T, h http.Handler) *httptest.Server {
 	return srv
 }
 
-// newStreamableHandler serves s over streamable HTTP. Sessions that were not ended end with the test.
+// newStreamableHandler serves s over streamable HTTP. All sessions of s end with the test, so parallel tests share none.
 func newStreamableHandler(t *testing.T, s *sdk.Server, opts ...*sdk.StreamableHTTPOptions) http.Handler {
 	t.Helper()
 	t.Cleanup(func() {
