@@ -376,6 +376,16 @@ func (c *cluster) acquireLock(lock string) (free func()) {
 	return sync.OnceFunc(func() { _ = conn.Close(context.Background()) })
 }
 
+// waitForLockWaiter waits until a statement waits for the advisory lock 7. The other databases of the server have locks of
+// their own, for instance of migrations.
+func (c *cluster) waitForLockWaiter() {
+	c.Helper()
+	c.waitWithin(setupTimeout, "a statement waits for the lock", func() bool {
+		return len(c.querySQL(`SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'advisory' AND objid = 7
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)) > 0
+	})
+}
+
 // waitWithin waits until a condition holds, at most for d, and returns how long that took.
 func (c *cluster) waitWithin(d time.Duration, what string, condition func() bool) time.Duration {
 	c.Helper()

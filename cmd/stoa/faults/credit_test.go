@@ -33,9 +33,7 @@ func TestCreditCommit(t *testing.T) {
 			status, err := request()
 			first <- fmt.Sprint(status, err)
 		}()
-		c.waitWithin(setupTimeout, "the commit of the credit is under way", func() bool {
-			return len(c.querySQL(`SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'advisory'`)) > 0
-		})
+		c.waitForLockWaiter()
 		n.postgresProxy.cutConnections()
 		free()
 		reportf(t, "%s: the call whose commit broke off was answered %s", x.name, <-first)
