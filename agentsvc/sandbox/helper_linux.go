@@ -89,7 +89,7 @@ func (c helperConfig) applyBounds() error {
 		}
 	}
 	// The kernel forgets at a change of the user that the process is to end with its parent.
-	if err := c.endWithParent(); err != nil {
+	if err := endWithParent(); err != nil {
 		return fmt.Errorf("end with the server: %w", err)
 	}
 	if !hasFilter() {

@@ -3,6 +3,7 @@ package sandbox_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"stoa/agentsvc/sandbox"
 )
@@ -180,6 +183,41 @@ func TestServerKilled(t *testing.T) {
 			_ = server.Wait()
 		}
 		requireNoProcess(t, folder)
+	})
+}
+
+// TestServerEndsBeforeAnswer has a server that ends instead of answering the helper: the program does not start.
+func TestServerEndsBeforeAnswer(t *testing.T) {
+	forEachSandbox(t, func(t *testing.T, h *sandbox.Host) {
+		folder := newFolder(t)
+		touch, err := filepath.EvalSymlinks(sandbox.FindProgram("touch"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd, err := h.NewCommand(t.Context(), sandbox.Program{File: touch, Args: []string{"touch", "made"}, Folder: folder})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sandbox.Kill(cmd)
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, helper := os.NewFile(uintptr(fds[0]), "server"), os.NewFile(uintptr(fds[1]), "helper")
+		cmd.ExtraFiles = []*os.File{helper}
+		err = errors.Join(cmd.Start(), helper.Close())
+		if n, readErr := server.Read(make([]byte, 100)); err != nil || n != 1 {
+			t.Errorf("the helper asked with %d bytes: %v, %v", n, err, readErr)
+		}
+		time.Sleep(50 * time.Millisecond)
+		_ = server.Close()
+		var exit *exec.ExitError
+		if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 126 {
+			t.Errorf("the program ended with %v", err)
+		}
+		if _, err := os.Stat(filepath.Join(folder, "made")); !errors.Is(err, os.ErrNotExist) {
+			t.Error("the program was started")
+		}
 	})
 }
 

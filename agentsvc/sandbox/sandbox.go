@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -124,7 +125,7 @@ func (h *Host) CheckUntrusted() error { return h.findBackend().untrustedErr }
 
 // NewCommand returns a command that runs p. When ctx ends, or when the program does, every process that it started is
 // killed. After [exec.Cmd.Wait] the caller must call [Kill], also after an error of Start: it frees the control
-// group and a pipe, and it kills leftovers on a host whose sandbox cannot.
+// group and a socket, and it kills leftovers on a host whose sandbox cannot.
 func (h *Host) NewCommand(ctx context.Context, p Program) (*exec.Cmd, error) {
 	if !filepath.IsAbs(p.File) || !filepath.IsAbs(p.Folder) {
 		return nil, fmt.Errorf("the program %q and its folder %q must be absolute paths", p.File, p.Folder)
@@ -160,4 +161,14 @@ func (c helperConfig) encodeVariable() (string, error) {
 		return "", fmt.Errorf("the arguments of a program are longer than %d bytes", longest)
 	}
 	return HelperVariable + "=" + string(text), nil
+}
+
+// RaceSettings returns the environment variable with the settings of the race detector, if this process has it, for helpers:
+// in tests they would else wait a second before they exit.
+func RaceSettings() []string {
+	const name = "GORACE"
+	if value, ok := os.LookupEnv(name); ok {
+		return []string{name + "=" + value}
+	}
+	return nil
 }

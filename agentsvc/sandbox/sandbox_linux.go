@@ -153,7 +153,7 @@ func (h *Host) buildCommand(ctx context.Context, k backend, p Program) (*exec.Cm
 	if k.bwrap != "" {
 		cmd = exec.CommandContext(ctx, k.bwrap, h.bubblewrapArgs(k, o)...)
 	}
-	cmd.Env = []string{text}
+	cmd.Env = append([]string{text}, RaceSettings()...)
 	cmd.Dir = p.Folder
 	// A session has a process group, so that Kill reaches all of its processes, and no terminal. The first process ends with the
 	// server: with the thread that starts it, and threads of the server end with the server only.
@@ -173,11 +173,11 @@ func (h *Host) buildCommand(ctx context.Context, k backend, p Program) (*exec.Cm
 	}
 	cmd.Cancel = func() error { Kill(cmd); return nil }
 	cmd.WaitDelay = killWaitDelay
-	if err := addParentPipe(cmd); err != nil {
+	if err := addStartSocket(cmd); err != nil {
 		return nil, err
 	}
 	if err := k.cgroups.startInGroup(cmd); err != nil {
-		closeParentPipe(cmd)
+		closeStartSocket(cmd)
 		return nil, err
 	}
 	return cmd, nil
@@ -218,7 +218,7 @@ func setNamespaces(attr *syscall.SysProcAttr, network bool, user *account) {
 // Kill kills the process group and the control group of a command and frees the control group. It may be called more
 // than once, also for a command that was not started, and while another goroutine waits for it.
 func Kill(cmd *exec.Cmd) {
-	closeParentPipe(cmd)
+	closeStartSocket(cmd)
 	defer endGroup(cmd)
 	if cmd.Process == nil || cmd.Process.Pid <= 1 {
 		return
@@ -247,7 +247,7 @@ var networkFiles = []string{"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.con
 // one, capabilities are dropped, and the sandbox dies with the server. There is no --new-session: buildCommand makes the session,
 // so that all of bubblewrap's own processes stay in the process group that Kill kills.
 func (h *Host) bubblewrapArgs(k backend, o helperConfig) []string {
-	args := []string{"--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--info-fd", strconv.Itoa(parentPipeFD), "--cap-drop", "ALL"}
+	args := []string{"--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--cap-drop", "ALL"}
 	if o.User == nil {
 		args = append(args, "--unshare-user-try")
 	} else { // the helper needs these to enter the user's folder and to become the user; then it has none left

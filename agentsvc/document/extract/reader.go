@@ -122,7 +122,7 @@ func (r *Reader) runHelper(ctx context.Context, app string, q request, data []by
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	cmd, err := r.host.NewCommand(limited, sandbox.Program{
-		File: r.executable, Args: []string{helperName}, Env: []string{HelperVariable + "=" + r.variable}, Folder: folder.Path,
+		File: r.executable, Args: []string{helperName}, Env: append(sandbox.RaceSettings(), HelperVariable+"="+r.variable), Folder: folder.Path,
 		CPU: r.timeout, Untrusted: untrusted, Root: filepath.Dir(r.executable),
 	})
 	if err != nil {

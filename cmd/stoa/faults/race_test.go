@@ -234,7 +234,7 @@ func TestF21Cold(t *testing.T) {
 	if !isFull {
 		calls, timeout = 200, 10*time.Second
 	}
-	c := startCluster(t, clusterOptions{nodes: 1, args: []string{"--max-inflight", "2000"}})
+	c := startCluster(t, clusterOptions{nodes: 1, args: append([]string{"--max-inflight", "2000"}, longStaleArgs...)})
 	c.createApp("globex", c.appConfig())
 	warm := &client{baseURL: c.nodes[0].baseURL, token: c.createToken("globex", "bob"), http: c.client}
 	c.createApp("initech", c.appConfig())
