@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -161,14 +160,4 @@ func (c helperConfig) encodeVariable() (string, error) {
 		return "", fmt.Errorf("the arguments of a program are longer than %d bytes", longest)
 	}
 	return HelperVariable + "=" + string(text), nil
-}
-
-// RaceSettings returns the environment variable with the settings of the race detector, if this process has it, for helpers:
-// in tests they would else wait a second before they exit.
-func RaceSettings() []string {
-	const name = "GORACE"
-	if value, ok := os.LookupEnv(name); ok {
-		return []string{name + "=" + value}
-	}
-	return nil
 }
