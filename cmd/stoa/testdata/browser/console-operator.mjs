@@ -30,7 +30,7 @@ const recent = page.getByRole('region', {name: 'Calls of the last 60 minutes'})
 seen.traffic = await until(() => recent.innerText().then(t => [/^Calls [1-9]/, /Failed runs [1-9]/, /Run, median and 99% \d+/].map(r => r.test(words(t)))), holds)
 // The calls of each minute as a chart, in words, and as a table.
 const minutes = page.getByRole('figure')
-seen.drawn = await minutes.getByRole('img').getAttribute('aria-label')
+seen.drawn = await until(() => minutes.getByRole('img').getAttribute('aria-label'), label => / 60 minutes/.test(label))
 await minutes.locator('canvas').waitFor()
 const said = await until(() => minutes.locator('figcaption').innerText().then(words), text => / calls? in the busiest minute, \d\d:\d\d UTC; of [1-9]\d* in 60 minutes, /.test(text))
 await minutes.getByText('Calls per minute as a table').click()
