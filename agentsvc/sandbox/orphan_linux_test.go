@@ -209,7 +209,6 @@ func TestServerEndsBeforeAnswer(t *testing.T) {
 		if n, readErr := server.Read(make([]byte, 100)); err != nil || n != 1 {
 			t.Errorf("the helper asked with %d bytes: %v, %v", n, err, readErr)
 		}
-		time.Sleep(50 * time.Millisecond)
 		_ = server.Close()
 		var exit *exec.ExitError
 		if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 126 {
