@@ -79,7 +79,7 @@ type cachedKey struct {
 }
 
 // NewAPIKeys returns the API keys of all apps. The issuer of their principals is the built-in issuer.
-func NewAPIKeys(store *apikey.Store, i *Issuer) *APIKeys {
+func NewAPIKeys(store *apikey.Store, i *BuiltInIssuer) *APIKeys {
 	return &APIKeys{
 		Store: store, loadFromDatabase: store.Find, issuer: i.name, log: i.log, lastUses: map[string]time.Time{},
 		cache: otter.Must(&otter.Options[[sha256.Size]byte, *cachedKey]{MaximumSize: maxCacheEntries}),

@@ -1,6 +1,6 @@
 // Package authz authenticates callers and authorizes what they do. Authentication: a [Verifier] turns a bearer token
 // into a [Principal], [APIKeys] does the same for an API key, and an [AdminSecret] recognises the platform's operator.
-// The built-in [Issuer] issues tokens with keys that are stored in the database; tokens of OpenID providers are
+// [BuiltInIssuer] issues tokens with keys that are stored in the database; tokens of OpenID providers are
 // verified with their published keys ([jwks.RemoteSet]). Authorization: a [Policy], one for each app, decides by roles
 // and scopes.
 //

@@ -46,7 +46,7 @@ type Token struct {
 // IssueToken issues a token for app, whose record must be current. A spec with an unknown role or scope, or with a bad
 // subject or lifetime, is an error with [agentsvc.CodeInvalid]. The token is dated after every revocation of the app;
 // within the second of a revocation IssueToken waits until that second is over.
-func (i *Issuer) IssueToken(ctx context.Context, app *tenancy.App, spec TokenSpec) (Token, error) {
+func (i *BuiltInIssuer) IssueToken(ctx context.Context, app *tenancy.App, spec TokenSpec) (Token, error) {
 	if app.ID == "" || app.Name == "" {
 		return Token{}, fmt.Errorf("mint a token: the app is unknown")
 	}
@@ -65,7 +65,7 @@ func (i *Issuer) IssueToken(ctx context.Context, app *tenancy.App, spec TokenSpe
 
 // signToken completes the claims c and signs them with the current key. Times are those of the database, so that they
 // compare with revocations whatever the clock of this process shows.
-func (i *Issuer) signToken(ctx context.Context, app *tenancy.App, spec TokenSpec, c tokenClaims) (Token, error) {
+func (i *BuiltInIssuer) signToken(ctx context.Context, app *tenancy.App, spec TokenSpec, c tokenClaims) (Token, error) {
 	if err := checkSubject(spec.Subject); err != nil {
 		return Token{}, err
 	}

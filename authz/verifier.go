@@ -65,7 +65,7 @@ func (v *Verifier) IsReserved(issuer, audience string) bool {
 	})
 }
 
-// setAppIssuers replaces the issuers of apps.
+// setAppIssuers replaces the issuers of apps; tokens of those that are missing are refused from now on.
 func (v *Verifier) setAppIssuers(apps []*issuerEntry) {
 	next := issuerTable{}
 	for _, e := range slices.Concat(v.fixedIssuers, apps) {

@@ -143,7 +143,7 @@ func (r *llmRun) runSteps(ctx context.Context) error {
 	// The calls of the last recorded message come first: the model may not be asked again before each of them has a
 	// result. A turn that waited for a decision resumes here, in resumeCalls.
 	interrupted := len(findOpenCalls(r.conversation)) > 0
-	if last, err := r.executeCalls(ctx, r.inv.Steps-1, r.tools.resumeCalls); err != nil || last != nil {
+	if last, err := r.routeCalls(ctx, r.inv.Steps-1, r.tools.resumeCalls); err != nil || last != nil {
 		return r.finishTurn(last, err)
 	}
 	if interrupted && !r.yield(agentsvc.Event{Checkpoint: &agentsvc.Checkpoint{Reason: agentsvc.AfterTools, Step: r.inv.Steps}}, nil) {
@@ -163,7 +163,7 @@ func (r *llmRun) runSteps(ctx context.Context) error {
 			if err := r.recordAnswer(ans.msg); err != nil {
 				return err
 			}
-			last, err := r.executeCalls(ctx, n, r.tools.beginCalls)
+			last, err := r.routeCalls(ctx, n, r.tools.beginCalls)
 			if err != nil || last != nil {
 				return r.finishTurn(last, err)
 			}

@@ -81,7 +81,7 @@ func (a *activeRuns) count() int {
 	return len(a.running)
 }
 
-// copyRunning returns a copy of the map.
+// copyRunning returns a copy, over which a caller can iterate without mu.
 func (a *activeRuns) copyRunning() map[taskKey]*activeRun {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -106,7 +106,6 @@ func (a *activeRuns) stopTenant(tenant db.ID, cause error) {
 	}
 }
 
-// stopAll cancels every run.
 func (a *activeRuns) stopAll(cause error) {
 	for _, w := range a.copyRunning() {
 		w.cancel(cause)

@@ -44,7 +44,7 @@ type executor struct {
 // while the executor stops and while other processes may consider the lease expired.
 func (e *executor) beginWork() bool { return !e.leases.isStale() && e.work.begin() }
 
-// endWork ends what beginWork began.
+// endWork must follow a beginWork that returned true.
 func (e *executor) endWork() { e.work.wg.Done() }
 
 // drainGrace is how long stop waits for runs after it has cancelled their contexts.

@@ -277,7 +277,8 @@ func (c *meteredCall) estimateUsage(ctx context.Context) bool {
 	return true
 }
 
-// settleUsage ends the call.
+// settleUsage reports the usage and ends the reservation: settled if there is usage, else released. A budget that was
+// created during the call counts it too.
 func (c *meteredCall) settleUsage(ctx context.Context) {
 	c.estimateUsage(ctx)
 	if c.reported && c.onCharge != nil {

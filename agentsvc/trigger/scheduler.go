@@ -217,7 +217,7 @@ func (s *Scheduler) checkBuild(ctx context.Context, app db.ID, generation int64)
 	return s.options.CheckBuild(ctx, app, generation)
 }
 
-// markUnloaded notes that the schedules of an app are unknown.
+// markUnloaded makes a later synchronisation try the app again, whose stored schedules stay as they are meanwhile.
 func (s *Scheduler) markUnloaded(app db.ID, u unloadedApp) {
 	if len(s.unloaded) >= maxUnloaded {
 		clear(s.unloaded)
@@ -278,7 +278,7 @@ func (s *Scheduler) beginStart(d DueTick) bool {
 	return true
 }
 
-// endStart reverses beginStart.
+// endStart must follow a beginStart that returned true.
 func (s *Scheduler) endStart(d DueTick) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

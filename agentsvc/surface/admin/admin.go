@@ -28,9 +28,9 @@ import (
 // Options are the services behind the endpoints. All but InMemoryDB, RestartKeys and ProcessID are required.
 type Options struct {
 	Apps   *tenancy.Service
-	Issuer *authz.Issuer  // issues the tokens of mintToken
-	Keys   *authz.APIKeys // creates and rotates API keys
-	DB     *db.DB         // for queue statistics, tool pins, processes and traffic
+	Issuer *authz.BuiltInIssuer // issues the tokens of mintToken
+	Keys   *authz.APIKeys       // creates and rotates API keys
+	DB     *db.DB               // for queue statistics, tool pins, processes and traffic
 	// InMemoryDB is the process's in-memory database, for apps with backend: inmemory; nil = there is none.
 	InMemoryDB *db.DB
 	// Transfer exports and imports apps.

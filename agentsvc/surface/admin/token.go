@@ -15,7 +15,7 @@ import (
 // tokenHandler serves apps' tokens. It is read-only and used by value.
 type tokenHandler struct {
 	apps   *tenancy.Service
-	issuer *authz.Issuer
+	issuer *authz.BuiltInIssuer
 }
 
 // mintToken issues a token for an app. The audit trail records its subject, roles, scope and lifetime; the token

@@ -10,7 +10,7 @@ import (
 	"stoa/agentsvc/surface/sse"
 )
 
-// WriteSSE writes the events of f as server-sent events (WHATWG HTML, 9.2) and closes f. It returns when the events
+// WriteSSE writes the events as server-sent events (WHATWG HTML, 9.2) and closes s. It returns when the events
 // end, the client disconnects or does not take an event within PieceTimeout, its access is revoked, or the server ends
 // its streams.
 //
@@ -55,7 +55,6 @@ func (s *Subscription) WriteSSE(w http.ResponseWriter, d Encoder, o sse.Options)
 	return err
 }
 
-// writeError writes err as the last event of a stream.
 func writeError(out *sse.Writer, d Encoder, name string, err error) {
 	body := d.EncodeError(err)
 	_ = out.WriteEvent(d.eventName(name, body), 0, body)

@@ -55,7 +55,7 @@ type Fixture struct {
 	URL         string // base URL of the server, without a slash at the end
 	DB          *db.DB
 	Apps        *tenancy.Service
-	Issuer      *authz.Issuer
+	Issuer      *authz.BuiltInIssuer
 	Keys        *authz.APIKeys
 	Server      *surface.Server
 	Workers     *queue.Pool
@@ -132,7 +132,7 @@ func New(t testing.TB, o Options, routes func(h *Fixture) []surface.Route) *Fixt
 		},
 		DecodeConfig: document.Decode, MaskConfig: redact.MaskText, RestoreMasked: redact.RestoreText, FlattenConfig: config.LeafValues, Log: log,
 	})
-	h.Issuer, err = authz.OpenIssuer(t.Context(), h.DB, keys, authz.IssuerOptions{Log: log})
+	h.Issuer, err = authz.OpenBuiltInIssuer(t.Context(), h.DB, keys, authz.BuiltInIssuerOptions{Log: log})
 	must(t, err)
 	h.Keys = authz.NewAPIKeys(apikey.NewStore(h.DB, h.Apps), h.Issuer)
 	live = runtimecache.New(h.Apps, func(_ context.Context, s *tenancy.Snapshot) (*runtime.Runtime, error) {

@@ -1,19 +1,9 @@
 package tenantapi
 
 import (
-	"encoding/json"
-
 	"stoa/agentsvc/surface/encode"
 	"stoa/authz"
 )
-
-// decisionBody is the body of approve and reject. CallID may be "" if exactly one call waits. Arguments replace
-// those of an approved call; missing or null means that the call keeps its own.
-type decisionBody struct {
-	CallID    string          `json:"call_id"`
-	Arguments json.RawMessage `json:"arguments"`
-	Comment   string          `json:"comment"`
-}
 
 // checkpointBody is a checkpoint of a task; ID is the sequence number of its event.
 type checkpointBody struct {

@@ -174,7 +174,7 @@ func storeSigningKey(t *testing.T, d *db.DB, s server.DatabaseSettings) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := authz.OpenIssuer(t.Context(), d, keys, authz.IssuerOptions{Log: slog.New(slog.DiscardHandler)}); err != nil {
+	if _, err := authz.OpenBuiltInIssuer(t.Context(), d, keys, authz.BuiltInIssuerOptions{Log: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
 }

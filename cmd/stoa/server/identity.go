@@ -29,7 +29,7 @@ type identity struct {
 // platformIdentity is the part of identity that the process decides.
 type platformIdentity struct {
 	// issuer signs the server's own access tokens, verifier accepts those of all trusted issuers.
-	issuer   *authz.Issuer
+	issuer   *authz.BuiltInIssuer
 	verifier *authz.Verifier
 	keyCache *jwks.Cache
 }
@@ -50,7 +50,7 @@ type appIdentity struct {
 // It returns an error if the keys of the latter can be neither fetched nor read from the database's cache, because every
 // token of that issuer would be refused. A worker serves no tenant's requests and does not fetch them.
 func openVerifier(ctx context.Context, o Options, d runtime.Dependencies, c *closers) (p platformIdentity, err error) {
-	p.issuer, err = authz.OpenIssuer(ctx, d.DB, d.Keys, authz.IssuerOptions{Name: o.Settings.Cards.PublicURL, Log: o.Log})
+	p.issuer, err = authz.OpenBuiltInIssuer(ctx, d.DB, d.Keys, authz.BuiltInIssuerOptions{Name: o.Settings.Cards.PublicURL, Log: o.Log})
 	if err != nil {
 		return p, err
 	}

@@ -41,7 +41,7 @@ func TestChangeOfMasterKey(t *testing.T) {
 							t.Fatal(err)
 						}
 						// It creates the signing key, or encrypts it again under the first key.
-						if _, err := authz.OpenIssuer(t.Context(), d, keys, authz.IssuerOptions{}); err != nil && tt.ready {
+						if _, err := authz.OpenBuiltInIssuer(t.Context(), d, keys, authz.BuiltInIssuerOptions{}); err != nil && tt.ready {
 							t.Fatal(err)
 						}
 					}

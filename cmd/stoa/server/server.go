@@ -43,7 +43,7 @@
 //     (Runs.appendRecord, where no row is a lost lease), agentsvc/queue/lease.go
 //     (leaseKeeper.renewBeforeExpiry, leaseKeeper.confirmHeartbeat), agentsvc/queue/active_run.go (activeRuns.stopLost),
 //     agentsvc/lease.go (LeaseCheck.Check, before each effect outside).
-//   - How does a decision continue a turn? agentsvc/surface/tenantapi/task.go (newDecisionHandler),
+//   - How does a decision continue a turn? agentsvc/surface/tenantapi/decision.go (newDecisionHandler),
 //     agentsvc/task/decide.go (Decisions.Decide, turnFactory.newDecisionPlan), agentsvc/store/approval.go
 //     (Approvals.RecordDecisions), agentsvc/task/accept.go (pipeline.dispatch); the new run reads the decision in
 //     agentsvc/runner/execution.go (execution.replayJournal), and agentsvc/agent/llm.go hands the approved call to

@@ -35,9 +35,9 @@ func newKeyring(t testing.TB, masters ...string) *keyring.Keyring {
 	return k
 }
 
-func openIssuer(t testing.TB, d *db.DB) *Issuer {
+func openIssuer(t testing.TB, d *db.DB) *BuiltInIssuer {
 	t.Helper()
-	i, err := OpenIssuer(t.Context(), d, newKeyring(t, "m"), IssuerOptions{})
+	i, err := OpenBuiltInIssuer(t.Context(), d, newKeyring(t, "m"), BuiltInIssuerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func newAcmeApp() *tenancy.App {
 	return &tenancy.App{ID: "id-of-acme", Name: "acme", Status: tenancy.Active, CreatedAt: time.Now().Add(-time.Hour)}
 }
 
-func issueToken(t testing.TB, i *Issuer, sub string) string {
+func issueToken(t testing.TB, i *BuiltInIssuer, sub string) string {
 	t.Helper()
 	token, err := i.IssueToken(t.Context(), newAcmeApp(), TokenSpec{Subject: sub})
 	if err != nil {
@@ -64,7 +64,7 @@ func verifyToken(t testing.TB, v *Verifier, token string) error {
 }
 
 // checkKeysNow makes i read its keys.
-func checkKeysNow(t testing.TB, i *Issuer) {
+func checkKeysNow(t testing.TB, i *BuiltInIssuer) {
 	t.Helper()
 	if err := i.checkKeysIfDue(t.Context(), 0); err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func ageSigningKeys(t testing.TB, d *db.DB, by time.Duration) {
 	}
 }
 
-func keyGenerations(i *Issuer) (all []int64) {
+func keyGenerations(i *BuiltInIssuer) (all []int64) {
 	for _, k := range i.snapshot.Load().keys {
 		all = append(all, k.generation)
 	}
@@ -150,7 +150,7 @@ func TestIssuerNameIsFixedAtFirstStart(t *testing.T) {
 			t.Parallel()
 			dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
 				for _, name := range []string{tt.first, "https://moved.example.com", ""} {
-					i, err := OpenIssuer(t.Context(), d, newKeyring(t, "m"), IssuerOptions{Name: name})
+					i, err := OpenBuiltInIssuer(t.Context(), d, newKeyring(t, "m"), BuiltInIssuerOptions{Name: name})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -168,11 +168,11 @@ func TestIssuerNameIsFixedAtFirstStart(t *testing.T) {
 func TestReplicasStartAtOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		issuers := make([]*Issuer, 5)
+		issuers := make([]*BuiltInIssuer, 5)
 		var wg sync.WaitGroup
 		for n := range issuers {
 			wg.Go(func() {
-				i, err := OpenIssuer(context.Background(), d, newKeyring(t, "m"), IssuerOptions{})
+				i, err := OpenBuiltInIssuer(context.Background(), d, newKeyring(t, "m"), BuiltInIssuerOptions{})
 				if err != nil {
 					t.Error(err)
 				}
@@ -337,8 +337,8 @@ func TestFailedKeyCheckRefusesNoToken(t *testing.T) {
 func TestMasterKeys(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		open := func(masters ...string) (*Issuer, error) {
-			return OpenIssuer(t.Context(), d, newKeyring(t, masters...), IssuerOptions{})
+		open := func(masters ...string) (*BuiltInIssuer, error) {
+			return OpenBuiltInIssuer(t.Context(), d, newKeyring(t, masters...), BuiltInIssuerOptions{})
 		}
 		i, err := open("old")
 		if err != nil {
@@ -398,7 +398,7 @@ func TestRunFollowsTheKeys(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	d := dbtest.NewSQLite(t)
-	i, err := OpenIssuer(t.Context(), d, newKeyring(t, "m"), IssuerOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	i, err := OpenBuiltInIssuer(t.Context(), d, newKeyring(t, "m"), BuiltInIssuerOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -417,7 +417,7 @@ func TestRunFollowsTheKeys(t *testing.T) {
 	}
 }
 
-func publishedKeys(t testing.TB, i *Issuer) []jose.JSONWebKey {
+func publishedKeys(t testing.TB, i *BuiltInIssuer) []jose.JSONWebKey {
 	t.Helper()
 	var set jose.JSONWebKeySet
 	if err := json.Unmarshal(i.JWKS(), &set); err != nil {

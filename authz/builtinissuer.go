@@ -29,22 +29,22 @@ const (
 	keyCheckTimeout = 5 * time.Second
 )
 
-// IssuerOptions configure an [Issuer]. The zero value works.
-type IssuerOptions struct {
+// BuiltInIssuerOptions configure a [BuiltInIssuer]. The zero value works.
+type BuiltInIssuerOptions struct {
 	// Name is the claim iss of the issuer's tokens, usually the public URL; "" means "stoa". The first name used with a
 	// database is stored there and used from then on, since existing tokens carry it.
 	Name string
 	Log  *slog.Logger
 }
 
-// Issuer is the built-in issuer of tokens. Its Ed25519 keys are stored in the database, encrypted, and replaced every
+// BuiltInIssuer issues Stoa's own tokens. Its Ed25519 keys are stored in the database, encrypted, and replaced every
 // 90 days; all processes on one database are the same issuer. It is the [KeySet] of its own tokens and safe for
 // concurrent use.
-type Issuer struct {
+type BuiltInIssuer struct {
 	name     string
 	keyStore keyStore
 	log      *slog.Logger
-	// snapshot is replaced as a whole by setKeys, under mu after OpenIssuer.
+	// snapshot is replaced as a whole by setKeys, under mu after OpenBuiltInIssuer.
 	snapshot atomic.Pointer[keySnapshot]
 
 	// mu serialises the looks at the keys and guards the fields below.
@@ -58,23 +58,23 @@ type Issuer struct {
 type keySnapshot struct {
 	// generation grows with each change; it is local to this process.
 	generation uint64
-	// keys are ordered by generation and never empty after OpenIssuer.
+	// keys are ordered by generation and never empty after OpenBuiltInIssuer.
 	keys []signingKey
 	// publicKeys maps a key id (kid) to the public key; jwks is the same set as JSON.
 	publicKeys map[string]jose.JSONWebKey
 	jwks       []byte
 }
 
-// OpenIssuer reads the issuer's name and keys from the database, or creates them. It returns an error if an existing
-// key cannot be decrypted with k. Run [Issuer.Run] to follow changes.
-func OpenIssuer(ctx context.Context, d *db.DB, k *keyring.Keyring, o IssuerOptions) (*Issuer, error) {
+// OpenBuiltInIssuer reads the issuer's name and keys from the database, or creates them. It returns an error if an existing
+// key cannot be decrypted with k. Run [BuiltInIssuer.Run] to follow changes.
+func OpenBuiltInIssuer(ctx context.Context, d *db.DB, k *keyring.Keyring, o BuiltInIssuerOptions) (*BuiltInIssuer, error) {
 	if o.Name == "" {
 		o.Name = "stoa"
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	i := &Issuer{keyStore: keyStore{db: d.Platform(), masterKeys: k}, log: o.Log}
+	i := &BuiltInIssuer{keyStore: keyStore{db: d.Platform(), masterKeys: k}, log: o.Log}
 	i.snapshot.Store(&keySnapshot{})
 	var err error
 	if i.name, err = i.keyStore.initSetting(ctx, "issuer", o.Name); err != nil {
@@ -89,12 +89,12 @@ func OpenIssuer(ctx context.Context, d *db.DB, k *keyring.Keyring, o IssuerOptio
 
 // Run keeps the keys current until ctx ends: it creates the next key in time, deletes old ones, and reads those that
 // other processes created. After an error the known keys stay in use.
-func (i *Issuer) Run(ctx context.Context) error {
+func (i *BuiltInIssuer) Run(ctx context.Context) error {
 	return i.runEvery(ctx, keyCheckInterval, keyCheckMinGap)
 }
 
 // runEvery is Run with other intervals, for tests.
-func (i *Issuer) runEvery(ctx context.Context, every, gap time.Duration) error {
+func (i *BuiltInIssuer) runEvery(ctx context.Context, every, gap time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -110,19 +110,19 @@ func (i *Issuer) runEvery(ctx context.Context, every, gap time.Duration) error {
 }
 
 // TrustedIssuer returns the entry with which a [Verifier] accepts the issuer's tokens.
-func (i *Issuer) TrustedIssuer() TrustedIssuer {
+func (i *BuiltInIssuer) TrustedIssuer() TrustedIssuer {
 	return TrustedIssuer{Issuer: i.name, Audience: builtInAudience, Keys: i, BuiltIn: true}
 }
 
 // JWKS returns the public keys as a JSON Web Key Set (RFC 7517), with the key that will sign next.
-func (i *Issuer) JWKS() []byte { return slices.Clone(i.snapshot.Load().jwks) }
+func (i *BuiltInIssuer) JWKS() []byte { return slices.Clone(i.snapshot.Load().jwks) }
 
 // Generation implements [KeySet].
-func (i *Issuer) Generation() uint64 { return i.snapshot.Load().generation }
+func (i *BuiltInIssuer) Generation() uint64 { return i.snapshot.Load().generation }
 
 // FindKey implements [KeySet]. For an unknown kid it reads the keys again, since another process may have created the
 // key, but at most once in keyCheckMinGap.
-func (i *Issuer) FindKey(ctx context.Context, kid string) (jose.JSONWebKey, error) {
+func (i *BuiltInIssuer) FindKey(ctx context.Context, kid string) (jose.JSONWebKey, error) {
 	if key, ok := i.snapshot.Load().publicKeys[kid]; ok {
 		return key, nil
 	}
@@ -137,7 +137,7 @@ func (i *Issuer) FindKey(ctx context.Context, kid string) (jose.JSONWebKey, erro
 }
 
 // checkKeysIfDue reads the keys unless that was done less than gap ago; then it returns the result of that look again.
-func (i *Issuer) checkKeysIfDue(ctx context.Context, gap time.Duration) error {
+func (i *BuiltInIssuer) checkKeysIfDue(ctx context.Context, gap time.Duration) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if time.Since(i.lastCheck) < gap {
@@ -153,7 +153,7 @@ func (i *Issuer) checkKeysIfDue(ctx context.Context, gap time.Duration) error {
 // refreshKeys reads the keys, creates the next generation if it is due, and deletes generations whose tokens have all
 // expired. Concurrent processes may do the same: the generation is the primary key, so only one of their keys is
 // stored.
-func (i *Issuer) refreshKeys(ctx context.Context) error {
+func (i *BuiltInIssuer) refreshKeys(ctx context.Context) error {
 	old := i.snapshot.Load()
 	keys, now, err := i.keyStore.loadKeys(ctx, old.keys)
 	if err != nil {
@@ -179,7 +179,7 @@ func (i *Issuer) refreshKeys(ctx context.Context) error {
 }
 
 // setKeys makes keys the snapshot, unless they are the present ones.
-func (i *Issuer) setKeys(keys []signingKey) error {
+func (i *BuiltInIssuer) setKeys(keys []signingKey) error {
 	old := i.snapshot.Load()
 	same := func(a, b signingKey) bool { return a.id == b.id && a.from.Equal(b.from) }
 	if old.jwks != nil && slices.EqualFunc(old.keys, keys, same) {

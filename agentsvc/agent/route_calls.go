@@ -9,11 +9,11 @@ import (
 	"stoa/agentsvc"
 )
 
-// executeCalls executes the calls of the conversation's last agent message (the answer to the n-th model call of the
+// routeCalls executes the open calls of the conversation's last agent message (the answer to the n-th model call of the
 // turn) that have no result yet: first the tools, by run (beginCalls for new calls, resumeCalls for those of an earlier
 // attempt), then exit and escalate, then the calls of other agents. It returns the message that ends the turn, or nil
 // if the model is to be asked again. Without such a message it returns nil and does nothing.
-func (r *llmRun) executeCalls(ctx context.Context, n int, run func(context.Context, []agentsvc.ToolCall) error) (*agentsvc.Message, error) {
+func (r *llmRun) routeCalls(ctx context.Context, n int, run func(context.Context, []agentsvc.ToolCall) error) (*agentsvc.Message, error) {
 	msg := findCallMessage(r.conversation)
 	if msg == nil {
 		return nil, nil
