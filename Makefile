@@ -62,8 +62,8 @@ test: build ## run every test with the race detector, with a private PostgreSQL 
 	api=$$(.ci/api-client) || .ci/missing "the test with a client generated from the OpenAPI document is skipped"; \
 	chroma=$$(.ci/vector-stores) || .ci/missing "the test of the vector store against a real Chroma is skipped"; \
 	pgvector=$$(.ci/pgvector) || .ci/missing "approximate indexes in PostgreSQL are not tested: there is no pgvector"; \
-	CGO_ENABLED=1 .ci/progress go list -v -export -deps -test $(RACE) $(PKG) >/dev/null; \
-	STOA_TEST_PROGRAM=$(CURDIR)/bin/stoa STOA_TEST_MCP_SERVERS=$$servers STOA_TEST_OIDC_PROVIDER=$$provider STOA_TEST_A2A_SDK=$$client STOA_TEST_BROWSER=$$browser STOA_TEST_CLIENT_SDKS=$$sdks STOA_TEST_API_CLIENT=$$api STOA_TEST_CHROMA=$$chroma STOA_TEST_PGVECTOR=$$pgvector .ci/with-services .ci/mariadb env CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 go test $(TESTFLAGS) $(RACE) -timeout 75m $(ARGS) $(PKG)
+	GOGC=400 CGO_ENABLED=1 .ci/progress go list -v -export -deps -test $(RACE) $(PKG) >/dev/null; \
+	STOA_TEST_PROGRAM=$(CURDIR)/bin/stoa STOA_TEST_MCP_SERVERS=$$servers STOA_TEST_OIDC_PROVIDER=$$provider STOA_TEST_A2A_SDK=$$client STOA_TEST_BROWSER=$$browser STOA_TEST_CLIENT_SDKS=$$sdks STOA_TEST_API_CLIENT=$$api STOA_TEST_CHROMA=$$chroma STOA_TEST_PGVECTOR=$$pgvector .ci/with-services .ci/mariadb env CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 GOGC=400 go test $(TESTFLAGS) $(RACE) -timeout 75m $(ARGS) $(PKG)
 
 .PHONY: faults
 faults: ## run the tests that break things on purpose (build tag faults)

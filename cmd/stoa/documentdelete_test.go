@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"stoa/agentsvc/vectorstore/remote/remotetest"
-	"stoa/cmd/stoa/server"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -42,11 +41,12 @@ func TestDeletedIsInvisibleEverywhere(t *testing.T) {
 		stores["weaviate"] = newVectorStoreConfig("weaviate", remotetest.StartWeaviate(t, remotetest.NewIndex()), remotetest.Key)
 	}
 	database := dbtest.NewPostgresURL(t)
-	indexer, web := openRoleServer(t, database, "all"), openRoleServer(t, database, "web")
+	indexer := startProcess(t, t.TempDir(), "--database", database)
+	web := startProcess(t, t.TempDir(), "--database", database, "--role", "web")
 	for name, vectors := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			newDeletion(t, name, vectors, indexer, web).checkSearches(t, 20, 50)
+			newDeletion(t, name, vectors, indexer.testServer, web.testServer).checkSearches(t, 20, 50)
 		})
 	}
 }
@@ -59,17 +59,6 @@ func newVectorStoreConfig(kind, address, key string) string {
 		config += ", api_key: " + key
 	}
 	return "{" + config + "}"
-}
-
-// openRoleServer serves exampleConfig as a process with that role until the test ends.
-func openRoleServer(t *testing.T, database, role string) *testServer {
-	t.Helper()
-	port, host := 0, "127.0.0.1"
-	h, err := openFlaggedServer(t, server.Flags{Database: &database, Port: &port, Host: &host, Role: &role}, newTestLog(t), exampleConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return startTestServer(t, h)
 }
 
 // deletion is an app with documents that are deleted one after another.

@@ -476,7 +476,9 @@ func normalizeAnswer(body string, x appIDs) string {
 	for _, specific := range []string{x.task, x.context, x.message, x.cursor, x.approvalTask, x.callID, x.credentialTask, x.key, x.document, x.agent, x.app} {
 		body = strings.ReplaceAll(body, specific, "ID")
 	}
-	body = chunkLines.ReplaceAllString(body, "")
+	if strings.Contains(body, "data: ") {
+		body = chunkLines.ReplaceAllString(body, "")
+	}
 	body = requestIDForm.ReplaceAllString(body, "REQUEST")
 	body = uuidForm.ReplaceAllString(body, "ID")
 	return timeForm.ReplaceAllString(body, "TIME")

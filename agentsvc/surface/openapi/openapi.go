@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"stoa/agentsvc/surface"
 )
@@ -20,14 +21,16 @@ import (
 // Path is where the document is served.
 const Path = "/api/openapi.json"
 
-// WithDocument returns routes and the route of the document, which describes all of them including itself. The
-// document is built once, here; if that fails, the route answers with the error.
+// WithDocument returns routes and the route of the document, which describes all of them including itself. The first
+// request builds the document, which a start of the server need not wait for; if that fails, the route answers with the
+// error.
 func WithDocument(version string, routes []surface.Route) []surface.Route {
 	documentRoute := surface.Route{Method: http.MethodGet, Pattern: Path, Kind: surface.Open}
 	// Clip makes append copy, so that the caller's slice is not changed.
 	all := append(slices.Clip(routes), documentRoute)
-	document, err := BuildDocument(version, all)
+	build := sync.OnceValues(func() ([]byte, error) { return BuildDocument(version, all) })
 	all[len(routes)].Serve = func(w http.ResponseWriter, _ *http.Request) error {
+		document, err := build()
 		if err != nil {
 			return err
 		}
