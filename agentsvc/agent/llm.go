@@ -236,6 +236,9 @@ func (r *llmRun) requestAnswer(ctx context.Context, n int) (modelAnswer, error) 
 			return ans, err
 		}
 		if right, problem = r.options.Output.conformAnswer(ctx, ans.msg); problem != nil {
+			if err := ctx.Err(); err != nil {
+				return ans, err // the check was interrupted: nothing is known about the answer
+			}
 			return ans, agentsvc.NewInvalidError("", "the model was asked twice, and its answer %v", problem)
 		}
 	}

@@ -179,6 +179,9 @@ func (r *llmRun) finishControlCall(ctx context.Context, msg agentsvc.Message, c 
 		res.Text = "Control goes back."
 	}
 	if err != nil {
+		if err := ctx.Err(); err != nil {
+			return err // the check was interrupted: nothing is known about the answer
+		}
 		res.Failed, res.Text = true, err.Error()
 	}
 	return r.recordResult(res)

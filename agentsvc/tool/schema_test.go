@@ -1,7 +1,9 @@
 package tool_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -23,12 +25,30 @@ func TestSchemaWork(t *testing.T) {
 	for i := range 5000 {
 		items = append(items, fmt.Sprintf(`{"id": "a-%d", "name": "item number %d", "n": %d}`, i, i, i))
 	}
+	// chain applies d20 to the value 8^20 times.
+	chain := func(d20 string) string {
+		defs := ""
+		for i := range 20 {
+			defs += fmt.Sprintf(`"d%d": {"allOf": [%s{"$ref": "#/$defs/d%d"}]},`, i, strings.Repeat(fmt.Sprintf(`{"$ref": "#/$defs/d%d"},`, i+1), 7), i+1)
+		}
+		return `{"$defs": {` + defs + `"d20": ` + d20 + `}, "$ref": "#/$defs/d0"}`
+	}
+	numbers := "[[" + strings.Repeat("1.5,", 15_000) + "1.5]]"
 	for name, c := range map[string]struct{ schema, value, want string }{
-		"pattern":       {`{"pattern": "(a|b|c|d|e){300,600}Z"}`, `"` + letters(1<<20) + `"`, costs},
-		"many patterns": {`{"items": {"pattern": "[a-e]{200,300}Z"}}`, `[` + strings.Repeat(`"`+letters(1000)+`",`, 300) + `""]`, costs},
-		"not a pattern": {`{"not": {"pattern": "(a|b|c|d|e){300,600}Z"}}`, `"` + letters(1<<20) + `"`, costs},
-		"names":         {`{"patternProperties": {"(a|b|c|d|e){300,600}Z": true}}`, `{"` + letters(1<<20) + `": 1}`, costs},
-		"references":    {`{"$defs": {` + defs + `"d40": {"type": "integer"}}, "$ref": "#/$defs/d0"}`, `1`, costs},
+		"a text, often":            {chain(`{"type": "string"}`), `"` + letters(400_000) + `"`, costs},
+		"the length of a text":     {chain(`{"maxLength": 1000000}`), `"` + letters(400_000) + `"`, costs},
+		"a nested constant, often": {chain(`{"const": ` + numbers + `}`), numbers, costs},
+		"nested choices, often":    {chain(`{"enum": [1, ` + numbers + `]}`), numbers, costs},
+		"nested items, often":      {chain(`{"uniqueItems": true}`), "[1," + numbers + "]", costs},
+		"names of members, often":  {chain(`{"additionalProperties": true}`), `{"a": 1` + manyMembers(20_000) + `}`, costs},
+		"a nested constant":        {`{"const": ` + numbers + `}`, numbers, ""},
+		"as many integers as fit":  {`{"items": {"type": "integer", "minimum": 0}}`, `[` + strings.Repeat("0,", 99_998) + `0]`, ""},
+		"unique texts":             {`{"uniqueItems": true, "items": {"type": "string", "maxLength": 10}}`, `[` + uniqueTexts(20_000) + `"last"]`, ""},
+		"pattern":                  {`{"pattern": "(a|b|c|d|e){300,600}Z"}`, `"` + letters(1<<20) + `"`, costs},
+		"many patterns":            {`{"items": {"pattern": "[a-e]{200,300}Z"}}`, `[` + strings.Repeat(`"`+letters(1000)+`",`, 300) + `""]`, costs},
+		"not a pattern":            {`{"not": {"pattern": "(a|b|c|d|e){300,600}Z"}}`, `"` + letters(1<<20) + `"`, costs},
+		"names":                    {`{"patternProperties": {"(a|b|c|d|e){300,600}Z": true}}`, `{"` + letters(1<<20) + `": 1}`, costs},
+		"references":               {`{"$defs": {` + defs + `"d40": {"type": "integer"}}, "$ref": "#/$defs/d0"}`, `1`, costs},
 		"levels": {`{"$defs": {"a": {"allOf": [{"properties": {"x": {"$ref": "#/$defs/a"}}}, {"properties": {"x": {"$ref": "#/$defs/a"}}}]}}, "$ref": "#/$defs/a"}`,
 			strings.Repeat(`{"x":`, 60) + "1" + strings.Repeat("}", 60), costs},
 		"levels of an old draft": {`{"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"a": {"allOf": [{"properties": {"x": {"$ref": "#/definitions/a"}}}, {"properties": {"x": {"$ref": "#/definitions/a"}}}]}}, "$ref": "#/definitions/a"}`,
@@ -65,5 +85,41 @@ func TestSchemaWork(t *testing.T) {
 		if _, err := tool.NewSchema("", json.RawMessage(schema)); err == nil {
 			t.Errorf("a schema with %s is taken", name)
 		}
+	}
+}
+
+// manyMembers returns n members of a JSON object, each after a comma.
+func manyMembers(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `, "m%d": 1`, i)
+	}
+	return b.String()
+}
+
+// uniqueTexts returns n JSON texts, each before a comma.
+func uniqueTexts(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `"t%d",`, i)
+	}
+	return b.String()
+}
+
+// TestSchemaWorkEnds checks that a validation ends with its context, long before its budget.
+func TestSchemaWorkEnds(t *testing.T) {
+	t.Parallel()
+	defs := ""
+	for i := range 40 {
+		defs += fmt.Sprintf(`"d%d": {"allOf": [{"$ref": "#/$defs/d%d"}, {"$ref": "#/$defs/d%d"}]},`, i, i+1, i+1)
+	}
+	s, err := tool.NewSchema("", json.RawMessage(`{"$defs": {`+defs+`"d40": {"type": "string"}}, "$ref": "#/$defs/d0"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.ValidateJSON(ctx, json.RawMessage(`"a"`)); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want that the context has ended", err)
 	}
 }

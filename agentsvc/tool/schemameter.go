@@ -2,6 +2,7 @@ package tool
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 
@@ -49,17 +50,25 @@ func attachMeter(c *jsonschema.Compiler, app string) *schemaMeter {
 	// The library compiles this extension for each object of the schema, and calls it for each value that the object is
 	// applied to. So it counts applications without a change of the library.
 	c.RegisterVocabulary(&jsonschema.Vocabulary{URL: "stoa://meter", Compile: func(_ *jsonschema.CompilerContext, keywords map[string]any) (jsonschema.SchemaExt, error) {
-		steps := keywordSteps
-		for _, v := range keywords {
-			steps += keywordSteps
+		k := meteredKeywords{meter: m, steps: keywordSteps}
+		for name, v := range keywords {
+			k.steps += keywordSteps
 			switch v := v.(type) {
 			case []any:
-				steps += keywordSteps * len(v)
+				k.steps += keywordSteps * len(v)
 			case map[string]any:
-				steps += keywordSteps * len(v)
+				k.steps += keywordSteps * len(v)
+			}
+			switch name {
+			case "const", "enum":
+				k.steps += comparisonSteps(v)
+			case "uniqueItems":
+				k.comparesItems = v == true
+			case "minLength", "maxLength", "format", "contentEncoding", "contentMediaType":
+				k.readsText = true
 			}
 		}
-		return meteredKeywords{m, steps}, nil
+		return k, nil
 	}})
 	c.AssertVocabs()
 	return m
@@ -68,12 +77,12 @@ func attachMeter(c *jsonschema.Compiler, app string) *schemaMeter {
 // workLimitPanic is the value with which spendSteps leaves the library.
 type workLimitPanic struct{ error }
 
-// runWithWorkLimit calls validate with the budget for a text of size bytes. Other panics pass through.
+// runWithWorkLimit calls validate with the budget for a text of size bytes. The end of ctx ends it too, with ctx's error.
+// Other panics pass through.
 func (m *schemaMeter) runWithWorkLimit(ctx context.Context, size int, validate func() error) (err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// The end of ctx is not an error of the value. The budget ends the validation soon enough without it.
-	m.work = pattern.NewStepBudget(context.WithoutCancel(ctx), m.app, size)
+	m.work = pattern.NewStepBudget(ctx, m.app, size)
 	m.work.BeginComputation()
 	defer m.work.EndComputation()
 	defer func() {
@@ -101,11 +110,65 @@ func (m *schemaMeter) spendSteps(steps int) {
 // meteredKeywords is the meter's extension of one schema object. It accepts every value.
 type meteredKeywords struct {
 	meter *schemaMeter
+	// steps are those of the keywords themselves, whatever the value.
 	steps int
+	// comparesItems is set if the items of an array are compared with each other, with all values in them.
+	comparesItems bool
+	// readsText is set if a keyword reads a text to its end. Patterns spend their own steps.
+	readsText bool
 }
 
 // Validate implements [jsonschema.SchemaExt].
-func (k meteredKeywords) Validate(*jsonschema.ValidatorContext, any) { k.meter.spendSteps(k.steps) }
+func (k meteredKeywords) Validate(_ *jsonschema.ValidatorContext, value any) {
+	k.meter.spendSteps(k.steps + k.valueSteps(value))
+}
+
+// copiedBytesPerStep is how many bytes of a text are copied in the time of a step. The library copies a text each time it
+// applies a schema to it.
+const copiedBytesPerStep = 64
+
+// valueSteps returns the steps that applying the keywords to value takes because of its size. Items and members to which
+// a part of the schema is applied are spent there.
+func (k meteredKeywords) valueSteps(value any) int {
+	switch v := value.(type) {
+	case string:
+		if k.readsText {
+			return len(v)
+		}
+		return len(v) / copiedBytesPerStep
+	case []any:
+		if k.comparesItems {
+			return comparisonSteps(v)
+		}
+		return len(v)
+	case map[string]any:
+		return keywordSteps * len(v)
+	case json.Number:
+		return keywordSteps + len(v)
+	}
+	return 0
+}
+
+// comparisonSteps returns the steps of comparing value, with all values in it, with an equal one. Numbers are compared
+// as fractions, which takes a microsecond.
+func comparisonSteps(value any) int {
+	steps := 1
+	switch v := value.(type) {
+	case string:
+		steps += len(v) / copiedBytesPerStep
+	case []any:
+		for _, item := range v {
+			steps += comparisonSteps(item)
+		}
+	case map[string]any:
+		for name, member := range v {
+			steps += keywordSteps + len(name)/copiedBytesPerStep + comparisonSteps(member)
+		}
+	case json.Number:
+		steps += 6*keywordSteps + len(v)
+	}
+	return steps
+}
 
 // meteredPattern is a pattern of a schema, matched by package pattern.
 type meteredPattern struct {

@@ -3,6 +3,7 @@ package crossorigin
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -62,6 +63,8 @@ func NewPageGuard(o config.CORS, base *url.URL, hosts []string) *PageGuard {
 var (
 	errForeignPage = agentsvc.NewError(apierror.CodeForeignPage,
 		"this app asks for no credential, and so takes no requests from web pages of other origins: server.cors.allowed_origins in the configuration lists the origins that may")
+	errUnknownPage = agentsvc.NewError(apierror.CodeForeignPage,
+		"this webhook asks for no secret, and over plain HTTP a browser does not say which page makes a GET: give the trigger a secret, or reach the server by https under its --public-url")
 	errForeignHost = agentsvc.NewError(apierror.CodeForeignPage,
 		"this app asks for no credential, and so takes no requests under a host name that is not known to be this server's: --public-url says under which name it is reached")
 )
@@ -93,15 +96,34 @@ func (g *PageGuard) CheckRequest(requestHost string, header func(name string) st
 }
 
 // CheckAction is CheckRequest for a request that acts whatever its method is. The browser names no origin for a GET that
-// a page makes without a script, as for an image, so no list of origins can allow it.
-func (g *PageGuard) CheckAction(requestHost string, header func(name string) string, named bool) error {
+// a page makes without a script, as for an image, so no list of origins can allow it. Over plain HTTP it does not even
+// say that a page makes it, unless the server is on the browser's own machine (Fetch Metadata, "Sec-Fetch-Site", has
+// trustworthy addresses only), so such a GET is refused too.
+func (g *PageGuard) CheckAction(method, requestHost string, header func(name string) string, named bool) error {
 	if err := g.CheckRequest(requestHost, header, named); err != nil || g.allowAll || header == nil {
 		return err
 	}
-	if site := header("Sec-Fetch-Site"); header("Origin") == "" && (site == "cross-site" || site == "same-site") {
+	if header("Origin") != "" {
+		return nil
+	}
+	switch site := header("Sec-Fetch-Site"); {
+	case site == "cross-site" || site == "same-site":
 		return errForeignPage
+	case site == "" && (method == http.MethodGet || method == http.MethodHead) && !g.hasFetchMetadata(normalizeHost(requestHost), named):
+		return errUnknownPage
 	}
 	return nil
+}
+
+// hasFetchMetadata reports whether browsers send Sec-Fetch-Site to host, as normalizeHost returns it: to addresses of
+// their own machine, and over https, which is known of the public URL alone and of the apps' hosts beside it. A request
+// without a host does not come from a browser.
+func (g *PageGuard) hasFetchMetadata(host string, named bool) bool {
+	if host == "" || isLoopback(host) {
+		return true
+	}
+	public, isHTTPS := strings.CutPrefix(g.publicOrigin, "https://")
+	return isHTTPS && (named || host == normalizeHost(public))
 }
 
 // isOwnHost reports whether host, as normalizeHost returns it, is this server's. A request without a host does not come

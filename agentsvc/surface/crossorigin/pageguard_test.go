@@ -1,6 +1,7 @@
 package crossorigin
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/url"
@@ -83,6 +84,45 @@ func TestPageGuard(t *testing.T) {
 			h.Set("Sec-Fetch-Site", tt.site)
 			g := NewPageGuard(config.CORS{AllowedOrigins: tt.origins}, base, tt.listens)
 			if got := g.CheckRequest(tt.host, h.Get, tt.appHost); !errors.Is(got, tt.want) {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestPageGuardOfActions checks the requests that a page can make without a script, to a webhook without a secret.
+func TestPageGuardOfActions(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, method, public, host string
+		appHost                    bool
+		origins                    []string
+		site                       string
+		want                       error
+	}{
+		{name: "a program on this machine", method: "GET", host: "127.0.0.1:8080"},
+		{name: "a picture on this machine", method: "GET", host: "127.0.0.1:8080", site: "cross-site", want: errForeignPage},
+		{name: "a program or a picture over plain HTTP", method: "GET", host: "10.0.0.5:8080", want: errUnknownPage},
+		{name: "its header alone", method: "HEAD", host: "10.0.0.5:8080", want: errUnknownPage},
+		{name: "a listed origin does not allow it", method: "GET", host: "10.0.0.5:8080", origins: []string{"http://a.example"}, want: errUnknownPage},
+		{name: "every origin", method: "GET", host: "10.0.0.5:8080", origins: []string{"*"}},
+		{name: "a program that posts", method: "POST", host: "10.0.0.5:8080"},
+		{name: "a program over https", method: "GET", public: "https://agents.example.com", host: "agents.example.com"},
+		{name: "an app's host over https", method: "GET", public: "https://agents.example.com", host: "acme.agents.example.com", appHost: true},
+		{name: "around the proxy", method: "GET", public: "https://agents.example.com", host: "10.0.0.5:8080", want: errUnknownPage},
+		{name: "no host", method: "GET"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			base, err := url.Parse(cmp.Or(tt.public, "http://10.0.0.5:8080"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := http.Header{}
+			h.Set("Sec-Fetch-Site", tt.site)
+			g := NewPageGuard(config.CORS{AllowedOrigins: tt.origins}, base, []string{"10.0.0.5"})
+			if got := g.CheckAction(tt.method, tt.host, h.Get, tt.appHost); !errors.Is(got, tt.want) {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})

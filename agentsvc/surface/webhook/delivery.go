@@ -37,7 +37,7 @@ type delivery struct {
 // match are refused before the body is read; the signature is computed while it is read.
 func receiveDelivery(r *http.Request, v *surface.Request, w *runtime.Webhook) (d delivery, err error) {
 	if !w.Signature.IsRequired() {
-		if err := v.CheckPage(); err != nil {
+		if err := v.CheckPage(r.Method); err != nil {
 			return d, err
 		}
 	}
