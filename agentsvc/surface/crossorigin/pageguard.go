@@ -116,7 +116,7 @@ func (g *PageGuard) CheckAction(method, requestHost string, header func(name str
 }
 
 // hasFetchMetadata reports whether browsers send Sec-Fetch-Site to host, as normalizeHost returns it: to addresses of
-// their own machine, and over https, which is known of the public URL alone and of the apps' hosts beside it. A request
+// their own machine, and over https, which is known of the public URL alone and of the hosts of apps next to it. A request
 // without a host does not come from a browser.
 func (g *PageGuard) hasFetchMetadata(host string, named bool) bool {
 	if host == "" || isLoopback(host) {
