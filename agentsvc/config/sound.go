@@ -1,24 +1,27 @@
 package config
 
 import (
+	"reflect"
 	"slices"
 
 	"stoa/agentsvc/config/document"
 )
 
-// removeUnsound removes what has problems from c, and what names it, so that the rest can be built. An agent with
-// problems becomes one that does nothing; its trigger and its notifications are parts of their own.
+// removeUnsound makes c a configuration that can be built in spite of its problems, so that the build finds those of the
+// same blocks as well. A value with a problem gets its default. A block is removed where the problem leaves open what it is,
+// and so are embedders and vector stores with problems, whose build reports its errors at the blocks that name them. An
+// agent with problems loses its members, whose number and depth are then not bounded.
 func (c *Config) removeUnsound(doc *document.Document) {
+	// The expressions of a script stay: the placeholders of the rule are their groups, and its build checks them itself.
+	document.ResetUnsound(doc, reflect.ValueOf(c).Elem(), reflect.TypeFor[When]())
 	root := (*document.Path)(nil)
-	removeEntries(doc, root.Field("llms"), c.LLMs)
-	removeEntries(doc, root.Field("tools"), c.Tools)
-	removeEntries(doc, root.Field("guardrails"), c.Guardrails)
-	removeEntries(doc, root.Field("databases"), c.Databases)
-	removeEntries(doc, root.Field("embedders"), c.Embedders)
-	removeEntries(doc, root.Field("vector_stores"), c.VectorStores)
-	removeEntries(doc, root.Field("document_stores"), c.DocumentStores)
+	removeEntries(doc, root.Field("llms"), c.LLMs, "provider")
+	removeEntries(doc, root.Field("tools"), c.Tools, "type", "handler", "transport", "command")
+	removeEntries(doc, root.Field("databases"), c.Databases, "driver")
+	removeEntries(doc, root.Field("embedders"), c.Embedders, "")
+	removeEntries(doc, root.Field("vector_stores"), c.VectorStores, "")
 	for name, s := range c.DocumentStores {
-		if !c.hasPartsOf(s) {
+		if !c.keepParts(s) || doc.IsUnsound(root.Field("document_stores").Name(name).Field("source").Field("type")) {
 			delete(c.DocumentStores, name)
 		}
 	}
@@ -41,14 +44,17 @@ func (c *Config) removeUnsound(doc *document.Document) {
 	}
 }
 
-// hasPartsOf reports whether c has all that a document store needs to be built.
-func (c *Config) hasPartsOf(s *DocumentStore) bool {
-	if s == nil || s.Source == nil || s.Embedder != "" && c.Embedders[s.Embedder] == nil || s.VectorStore != "" && c.VectorStores[s.VectorStore] == nil {
+// keepParts removes from a document store what c does not have, and reports whether its source can be built.
+func (c *Config) keepParts(s *DocumentStore) bool {
+	if s.Source == nil {
 		return false
+	}
+	if c.VectorStores[s.VectorStore] == nil {
+		s.VectorStore = ""
 	}
 	switch s.Source.Type {
 	case "sql":
-		return s.Source.SQL != nil && c.Databases[s.Source.SQL.Database] != nil
+		return s.Source.SQL != nil
 	case "api":
 		return s.Source.API != nil
 	default:
@@ -56,29 +62,32 @@ func (c *Config) hasPartsOf(s *DocumentStore) bool {
 	}
 }
 
-// removeEntries removes the entries with problems from the top-level mapping at p.
-func removeEntries[T any](doc *document.Document, p *document.Path, entries map[string]T) {
+// removeEntries removes from the top-level mapping at p the entries in which one of keys has a problem; the key "" stands
+// for the whole entry.
+func removeEntries[T any](doc *document.Document, p *document.Path, entries map[string]T, keys ...string) {
 	for name := range entries {
-		if doc.IsUnsound(p.Name(name)) {
-			delete(entries, name)
+		for _, key := range keys {
+			if at := p.Name(name); key == "" && doc.IsUnsound(at) || key != "" && doc.IsUnsound(at.Field(key)) {
+				delete(entries, name)
+			}
 		}
 	}
 }
 
-// soundAgent returns the agent a at p without what has problems.
+// soundAgent returns the agent a at p without what cannot be built.
 func (c *Config) soundAgent(doc *document.Document, p *document.Path, a *Agent) *Agent {
 	a.DocumentStores = slices.DeleteFunc(slices.Clone(a.DocumentStores), func(name string) bool { return c.DocumentStores[name] == nil })
-	trigger, notifications := a.Trigger, append([]*Notification(nil), a.Notifications...)
-	if doc.IsUnsound(p.Field("trigger")) {
-		trigger = nil
+	if doc.IsUnsound(p.Field("trigger").Field("type")) {
+		a.Trigger = nil
 	}
-	for i := range notifications {
-		if doc.IsUnsound(p.Field("notifications").Item(i)) {
-			notifications[i] = nil
-		}
+	if x := a.Context; x != nil && x.SummarizerLLM != "" && c.LLMs[x.SummarizerLLM] == nil {
+		a.Context = nil
 	}
-	if x := a.Context; doc.IsUnsound(p) || x != nil && x.SummarizerLLM != "" && c.LLMs[x.SummarizerLLM] == nil {
-		return &Agent{Name: a.Name, Type: "sequential", Trigger: trigger, Notifications: notifications}
+	switch {
+	case doc.IsUnsound(p.Field("type")):
+		return &Agent{Name: a.Name, Type: "sequential", Trigger: a.Trigger, Notifications: a.Notifications}
+	case doc.IsUnsound(p):
+		a.SubAgents, a.AgentTools = nil, nil
 	}
 	return a
 }

@@ -28,21 +28,18 @@ type output struct {
 // one's rule is applied first.
 func newOutput(o Output, key []byte) (output, error) {
 	out := output{collectAll: o.CollectAll}
+	var errs []error
 	if o.PII != nil {
 		list, err := o.PII.newDetectors(key)
-		if err != nil {
-			return output{}, err
-		}
+		errs = append(errs, err)
 		out.detectors = append(out.detectors, list...)
 	}
 	if o.Content != nil {
 		list, err := o.Content.newDetectors()
-		if err != nil {
-			return output{}, err
-		}
+		errs = append(errs, err)
 		out.detectors = append(out.detectors, list...)
 	}
-	return out, nil
+	return out, errors.Join(errs...)
 }
 
 // maxAnswerBytes bounds, in bytes, an answer that is buffered as a whole (CollectAll). A longer one is blocked.

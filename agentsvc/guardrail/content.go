@@ -1,6 +1,7 @@
 package guardrail
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -21,32 +22,38 @@ type Content struct {
 func (c *Content) newDetectors() ([]detector, error) {
 	d := detector{check: "output.content", rule: c.withDefault(Block), replace: func(string, string) string { return removedMark }}
 	var out []detector
+	var errs []error
 	words := make([]string, len(c.Keywords))
 	for i, w := range c.Keywords {
 		if words[i] = newKeywordPattern(w); words[i] == "" {
-			return nil, newInvalidError(fmt.Sprintf("output.content.blocked_keywords[%d]", i), "is empty")
+			errs = append(errs, newInvalidError(fmt.Sprintf("output.content.blocked_keywords[%d]", i), "is empty"))
 		}
 	}
-	if err := checkPatterns("output.content.blocked_patterns", c.Patterns); err != nil {
-		return nil, err
+	if len(errs) > 0 {
+		words = nil // an empty one would match everywhere
+	}
+	patterns := c.Patterns
+	if err := checkPatterns("output.content.blocked_patterns", patterns); err != nil {
+		errs, patterns = append(errs, err), nil
 	}
 	for _, list := range []struct {
 		field, flags string
 		exprs        []string
-	}{{"blocked_keywords", "(?i)", words}, {"blocked_patterns", "", c.Patterns}} {
+	}{{"blocked_keywords", "(?i)", words}, {"blocked_patterns", "", patterns}} {
 		if len(list.exprs) == 0 {
 			continue
 		}
 		prog, err := compileProgram("output.content."+list.field, joinAlternatives(list.flags, list.exprs))
 		if err != nil {
-			return nil, err
+			errs = append(errs, err)
+			continue
 		}
 		// Keywords are in any language; \b of RE2 knows ASCII words only.
 		prog.unicodeWords = list.field == "blocked_keywords"
 		d.program = prog
 		out = append(out, d)
 	}
-	return out, nil
+	return out, errors.Join(errs...)
 }
 
 // newKeywordPattern returns the expression that matches the words of s with any white space between them, or "" if s

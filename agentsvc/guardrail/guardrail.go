@@ -20,6 +20,7 @@ package guardrail
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -93,14 +94,11 @@ func New(name string, o Options) (*Guardrail, error) {
 	g := &Guardrail{name: name, app: o.App, shadow: o.Shadow}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // crypto/rand.Read never returns an error
-	var err error
-	if g.input, err = newInput(o.Input); err != nil {
-		return nil, err
-	}
-	if g.output, err = newOutput(o.Output, key); err != nil {
-		return nil, err
-	}
-	if g.tools, err = newAuthorization(o.Authorization); err != nil {
+	var errs [3]error
+	g.input, errs[0] = newInput(o.Input)
+	g.output, errs[1] = newOutput(o.Output, key)
+	g.tools, errs[2] = newAuthorization(o.Authorization)
+	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
 	return g, nil

@@ -48,6 +48,7 @@ type inputCheck struct {
 // newInput validates o and returns its checks in their order.
 func newInput(o Input) (input, error) {
 	in := input{collectAll: o.CollectAll}
+	var errs []error
 	if s := o.Sanitizer; s != nil {
 		in.checks = append(in.checks, inputCheck{"input.sanitizer", Rule{Modify, "low"}, func(w *pattern.StepBudget, parts []agentsvc.Part) ([]agentsvc.Part, bool) {
 			out := s.cleanParts(w, parts)
@@ -57,14 +58,14 @@ func newInput(o Input) (input, error) {
 	if l := o.Length; l != nil {
 		rule := l.withDefault(Block)
 		if rule.Action == Modify && l.Min > 0 {
-			return input{}, newInvalidError("input.length.min_length", "cannot go with the action modify: what is too short cannot be lengthened")
+			errs = append(errs, newInvalidError("input.length.min_length", "cannot go with the action modify: what is too short cannot be lengthened"))
 		}
 		in.checks = append(in.checks, inputCheck{lengthCheck, rule, l.evaluateLength})
 	}
 	if o.Injection != nil {
 		i, err := newInjection(o.Injection)
 		if err != nil {
-			return input{}, err
+			return input{}, errors.Join(append(errs, err)...)
 		}
 		in.checks = append(in.checks, inputCheck{"input.injection", i.Rule, func(w *pattern.StepBudget, parts []agentsvc.Part) ([]agentsvc.Part, bool) {
 			if !i.matchesParts(w, parts) {
@@ -76,7 +77,7 @@ func newInput(o Input) (input, error) {
 			return i.cleanParts(w, parts), true
 		}})
 	}
-	return in, nil
+	return in, errors.Join(errs...)
 }
 
 // evaluateLength is the evaluate function of [Length]. A message that is too long is returned truncated.

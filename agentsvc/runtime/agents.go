@@ -64,18 +64,23 @@ func (b *agentBuilder) buildAgent(name string) agent.Agent {
 	a := b.cfg.Agents[name]
 	reference := &agent.Reference{}
 	b.agents[name] = reference
-	var err error
-	// A missing member has its own problem in the list already, so this agent adds none.
+	complete := true
 	for _, dependency := range slices.Concat(a.SubAgents, a.AgentTools) {
 		if b.buildAgent(dependency) == nil {
-			err = errDependencyInvalid
+			complete = false
 		}
 	}
-	var built agent.Agent
-	if err == nil {
-		built, err = agentBuilders[a.Type](b, name, a)
+	if !complete {
+		// A missing member has its own problem in the list already. Without members the agent is built for its own.
+		alone := *a
+		alone.SubAgents, alone.AgentTools = nil, nil
+		a = &alone
 	}
+	built, err := agentBuilders[a.Type](b, name, a)
 	b.addProblem("agents."+name, err)
+	if !complete {
+		built = nil
+	}
 	// Also without an agent: a nil entry means that it was tried.
 	b.agents[name] = b.traces.traceAgent(name, built)
 	reference.Target = b.agents[name]
@@ -94,6 +99,14 @@ func (b *agentBuilder) agentMembers(names []string) []agent.Member {
 // buildLLMAgent builds an agent of type llm. Input that the guardrail blocks must not be looked up in the memory
 // either, so the guardrail wraps the model, the tools and the background.
 func buildLLMAgent(b *agentBuilder, name string, a *config.Agent) (agent.Agent, error) {
+	// A schema that does not compile is a problem of the configuration, with its path.
+	var output *agent.Output
+	if s := a.StructuredOutput; s != nil {
+		var err error
+		if output, err = agent.NewOutput(b.appID(), s.Name, s.Schema, s.Strict); err != nil {
+			return nil, agentsvc.NewInvalidError("structured_output.schema", "%v", err)
+		}
+	}
 	model := b.models[a.LLM]
 	if model == nil {
 		return nil, errDependencyInvalid
@@ -106,7 +119,7 @@ func buildLLMAgent(b *agentBuilder, name string, a *config.Agent) (agent.Agent, 
 	}
 	o := agent.Options{
 		Instruction: a.Instruction, Prompt: agent.Prompt{Global: a.GlobalInstruction}, Tools: set, CompleteOnly: !a.Streaming, MaxBytes: b.maxAnswerBytes,
-		SubAgents: b.agentMembers(a.SubAgents), AgentTools: g.guardMembers(b.agentMembers(a.AgentTools)), Window: b.newWindow(name, a, g),
+		Output: output, SubAgents: b.agentMembers(a.SubAgents), AgentTools: g.guardMembers(b.agentMembers(a.AgentTools)), Window: b.newWindow(name, a, g),
 	}
 	o.Background = b.newBackground(a, g)
 	if p := a.Prompt; p != nil {
@@ -116,12 +129,6 @@ func buildLLMAgent(b *agentBuilder, name string, a *config.Agent) (agent.Agent, 
 		o.Reasoning = agent.Reasoning{MaxSteps: r.MaxIterations, MaxTransfers: r.MaxTransfers, Exit: r.EnableExitTool, Escalate: r.EnableEscalateTool}
 		for _, c := range r.TerminationConditions {
 			o.Reasoning.Until = append(o.Reasoning.Until, agent.Condition(c))
-		}
-	}
-	// A schema that does not compile is a problem of the configuration, with its path.
-	if s := a.StructuredOutput; s != nil {
-		if o.Output, err = agent.NewOutput(b.appID(), s.Name, s.Schema, s.Strict); err != nil {
-			return nil, agentsvc.NewInvalidError("structured_output.schema", "%v", err)
 		}
 	}
 	return agent.NewLLM(g.guardModel(model), o), nil
@@ -159,6 +166,9 @@ func buildRunnerAgent(b *agentBuilder, _ string, a *config.Agent) (agent.Agent, 
 // buildRemoteAgent builds an agent of type remote, which calls an agent on another server by A2A. A card in a file is
 // read now, so that a later change of the file has no effect.
 func buildRemoteAgent(b *agentBuilder, name string, a *config.Agent) (agent.Agent, error) {
+	if a.URL == "" && a.AgentCardURL == "" && a.AgentCardFile == "" {
+		return nil, errDependencyInvalid // a missing address is refused before
+	}
 	o := agent.RemoteOptions{Name: name, URL: a.URL, CardURL: a.AgentCardURL, Headers: map[string]string{}, Timeout: a.Timeout, CompleteOnly: !a.Streaming, MaxBytes: b.maxAnswerBytes, HTTP: b.traces.propagateTrace(b.egressClient.HTTPWithHeaderTimeout(a.Timeout))}
 	maps.Copy(o.Headers, a.Headers)
 	if c := a.Credentials; c != nil {

@@ -194,6 +194,9 @@ func (b *databaseBuilder) newDocumentSource(c *config.DocumentStore, reads func(
 	case "sql":
 		s, err = b.newTableSource(c.Source.SQL)
 	case "api":
+		if c.Source.API.URL == "" {
+			return nil, errDependencyInvalid // a missing address is refused before
+		}
 		s, err = api.New(api.Options{Config: c.Source.API, Client: b.egressClient.HTTPWithHeaderTimeout(sourceTimeout), Memory: b.newAnswerMemory()})
 	case "upload":
 		return nil, nil

@@ -37,6 +37,7 @@ type modelBuilder struct {
 func (b *modelBuilder) buildModels() {
 	primaries := make(map[string]llm.Provider, len(b.cfg.LLMs))
 	for name, l := range b.cfg.LLMs {
+		b.addProblem("llms."+name, b.meters.checkModelInPlan(l))
 		m, err := modelBuilders[l.Provider](b, name, l)
 		if err != nil {
 			b.addProblem("llms."+name, err)
@@ -45,7 +46,6 @@ func (b *modelBuilder) buildModels() {
 		if l.Provider != "scripted" {
 			m = llm.WithRetry(llm.WithCircuitBreaker(m))
 		}
-		b.addProblem("llms."+name, b.meters.checkModelInPlan(l))
 		primaries[name] = b.traces.traceModel(l, b.meters.meterModel(l, m))
 	}
 	b.models = make(map[string]llm.Provider, len(primaries))

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"stoa/agentsvc"
@@ -81,22 +82,28 @@ func newStanding(n *config.Notification, t Tenant) (*notify.StandingReceiver, er
 		ID: n.ID, URL: n.URL, Header: n.Headers, Events: n.Events,
 		MaxAttempts: int64(n.Retry.MaxAttempts), InitialBackoff: n.Retry.InitialDelay, MaxBackoff: n.Retry.MaxDelay,
 	}
-	err := notify.CheckURL(n.URL, t.PrivateNetwork)
-	if err != nil || n.Payload == nil || n.Payload.Template == "" {
-		return s, err
+	templateErr := setTemplate(s, n.Payload, t)
+	// Two errors are two problems of the configuration.
+	return s, errors.Join(notify.CheckURL(n.URL, t.PrivateNetwork), templateErr)
+}
+
+// setTemplate sets what encodes the body of s, if the configuration has a template for it.
+func setTemplate(s *notify.StandingReceiver, p *config.Payload, t Tenant) error {
+	if p == nil || p.Template == "" {
+		return nil
 	}
-	tpl, err := trigger.ParseTemplate(string(t.ID), n.Payload.Template)
+	tpl, err := trigger.ParseTemplate(string(t.ID), p.Template)
 	if err != nil {
-		return nil, agentsvc.NewInvalidError("payload.template", "%.240v", err)
+		return agentsvc.NewInvalidError("payload.template", "%.240v", err)
 	}
 	s.EncodeBody = func(ctx context.Context, n notify.Notice) ([]byte, error) {
 		text, err := tpl.RenderText(ctx, n)
 		return []byte(text), err
 	}
 	if _, err := s.EncodeBody(context.Background(), notify.Notice{Type: notify.TaskCompleted, Status: string(agentsvc.Completed)}); err != nil {
-		return nil, agentsvc.NewInvalidError("payload.template", "cannot be rendered: %.200v", err)
+		return agentsvc.NewInvalidError("payload.template", "cannot be rendered: %.200v", err)
 	}
-	return s, nil
+	return nil
 }
 
 // notificationIDs returns the function that the task service calls for a new task: it returns the ids of the agent's

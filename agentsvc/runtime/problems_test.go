@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -8,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"stoa/agentsvc/config"
@@ -47,11 +48,13 @@ guardrails:
 2:69: llms.default.script[1].then: is empty; say at least what to answer
 5:66: tools.files.working_directory: /nonexistent is no folder
 6:3: tools.jail: programs run only in a sandbox, and this host has none
+6:44: tools.jail.working_directory: is the whole file system; name a folder in it
 7:14: tools.web.url: must hold no user or password: set headers instead
+7:46: tools.web.headers.Host: belongs to the protocol and cannot be set
 8:40: tools.own.headers.Host: belongs to the protocol and cannot be set
 14:38: agents.d.agent_card_file: cannot be read: open /nonexistent: no such file or directory
 16:26: guardrails.g.output.content.blocked_keywords: are too large: they compile to 21004 instructions, at most 20000 are run`
-	if diff := cmp.Diff(want, err.Error()); diff != "" {
+	if diff := gocmp.Diff(want, err.Error()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
@@ -121,8 +124,128 @@ rate_limiting: {enabled: true, backend: sql, sql_database: x, limits: [{type: co
 18:25: databases.x.driver: must be one of postgres, mysql, sqlite
 20:27: embedders.e.provider: must be one of openai, ollama, cohere, hashing
 21:94: rate_limiting.limits[0].window: must be one of minute, hour, day, week, month`
-	if diff := cmp.Diff(want, checkConfig(src).Error()); diff != "" {
+	if diff := gocmp.Diff(want, checkConfig(src).Error()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestProblemsOfOneBlock checks that a problem that only the build of a block finds is reported together with those of the
+// block's other values, each once.
+func TestProblemsOfOneBlock(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, llms, block, want string
+	}{
+		{"schedule", "", `agents: {a: {trigger: {type: schedule, cron: "99 * * * *", timezone: Mars/X, path: /x}}}`, `
+agents.a.trigger.cron: is no schedule
+agents.a.trigger.timezone: is no time zone
+agents.a.trigger.path: belongs to type webhook`},
+		{"schedule, found by the build alone", "", `agents: {a: {trigger: {type: schedule, cron: "99 * * * *", timezone: Mars/X}}}`, `
+agents.a.trigger.cron: is no schedule
+agents.a.trigger.timezone: is no time zone`},
+		{"schedule without cron", "", `agents: {a: {trigger: {type: schedule, timezone: Mars/X}}}`, `
+agents.a.trigger: a schedule needs cron
+agents.a.trigger.timezone: is no time zone`},
+		{"schedule with an empty cron", "", `agents: {a: {trigger: {type: schedule, cron: "", path: /x}}}`, `
+agents.a.trigger: a schedule needs cron
+agents.a.trigger.path: belongs to type webhook`},
+		{"webhook", "", `agents: {a: {trigger: {type: webhook, secret: short, signature_header: Host, webhook_input: {template: "{{.x"}}}}`, `
+agents.a.trigger.secret: 
+agents.a.trigger.signature_header: is a header
+agents.a.trigger.webhook_input.template: `},
+		{"webhook with a method", "", `agents: {a: {trigger: {type: webhook, secret: short, methods: [GOT]}}}`, `
+agents.a.trigger.secret: 
+agents.a.trigger.methods[0]: must be one of`},
+		{"webhook with a mode", "", `agents: {a: {trigger: {type: webhook, secret: short, response: {mode: sink}}}}`, `
+agents.a.trigger.secret: 
+agents.a.trigger.response.mode: must be one of`},
+		{"trigger of an unknown type", "", `agents: {a: {trigger: {type: web, secret: short}}}`, `
+agents.a.trigger.secret: belongs to type webhook only
+agents.a.trigger.type: must be one of`},
+		{"notification", "", `agents: {a: {notifications: [{id: n, url: "ftp://x", events: [task.failed], payload: {template: "{{"}}]}}`, `
+agents.a.notifications[0].url: must be an http or https address
+agents.a.notifications[0].payload.template: is no template`},
+		{"notification, found by the build alone", "", `agents: {a: {notifications: [{id: n, url: "https://u:p@x", events: [task.failed], payload: {template: "{{"}}]}}`, `
+agents.a.notifications[0].url: contains a user name
+agents.a.notifications[0].payload.template: is no template`},
+		{"notification without an address", "", `agents: {a: {notifications: [{id: n, events: [task.failed], payload: {template: "{{"}}]}}`, `
+agents.a.notifications[0]: url is needed
+agents.a.notifications[0].payload.template: is no template`},
+		{"script", `{provider: scripted, script: [{when: {text: "("}, then: [{say: "{{x}}"}]}, {then: []}, {then: [{pause: 11m}]}]}`, "", `
+llms.default.script[0].when.text: is not a regular expression
+llms.default.script[1].then: is empty
+llms.default.script[2].then[0].pause: is 11m0s; at most 10m0s`},
+		{"script with a value that cannot be read", `{provider: scripted, script: [{when: {text: "(?P<x>["}, then: [{say: "{{x}}"}]}, {then: [{pause: 10}]}]}`, "", `
+llms.default.script[0].when.text: is not a regular expression
+llms.default.script[1].then[0].pause: must be a duration`},
+		{"model", `{provider: anthropic, api_key: k, base_url: "ftp://x", max_tokens: 10, thinking: {enabled: true}}`, "", `
+llms.default.base_url: must be an http or https address
+llms.default.thinking.budget_tokens: must be less than max_tokens`},
+		{"documents of an API", "", `document_stores: {d: {source: {type: api, api: {url: "ftp://x", pagination: {next_field: "", page_param: p, token_param: q}}}}}`, `
+document_stores.d.source: url is no address
+document_stores.d.source.api.pagination: holds both
+document_stores.d.source.api.pagination.token_param: needs next_field`},
+		{"documents of an API with a wrong embedder", "", `document_stores: {d: {embedder: none, vector_store: none, source: {type: api, api: {url: "ftp://x"}}}}`, `
+document_stores.d.embedder: names none of embedders
+document_stores.d.vector_store: names none of vector_stores
+document_stores.d.source: url is no address`},
+		{"documents without an address", "", `document_stores: {d: {source: {type: api, api: {pagination: {page_param: p, token_param: q}}}}}`, `
+document_stores.d.source.api: url is needed
+document_stores.d.source.api.pagination.token_param: needs next_field`},
+		{"function", "", `tools: {f: {type: function, handler: read_file, working_directory: /nonexistent, max_execution_time: 0s, approval_prompt: x}}`, `
+tools.f.working_directory: /nonexistent is no folder
+tools.f.max_execution_time: must be more than 0s
+tools.f.approval_prompt: asks nobody`},
+		{"MCP server", "", `tools: {m: {url: "http://u:p@x", headers: {Host: x, "a b": y}, args: [x]}}`, `
+tools.m.url: must hold no user
+tools.m.headers.Host: belongs to the protocol
+tools.m.headers."a b": is no name of a header
+tools.m.args: belongs to a server with a command`},
+		{"guardrail", "", `guardrails: {g: {input: {injection: {patterns: ["x"]}, length: {min_length: 3, max_length: 2}}, output: {pii: {}, content: {blocked_keywords: ["` + strings.Repeat("a", 21_000) + `"]}}}}`, `
+guardrails.g.input.length.min_length: is more than max_length
+guardrails.g.output.pii: looks for nothing
+guardrails.g.output.content.blocked_keywords: are too large`},
+		{"remote agent", "", `agents: {r: {type: remote, agent_card_file: /nonexistent, headers: {"a b": x}}}`, `
+agents.r.agent_card_file: cannot be read
+agents.r.headers."a b": is no name of a header`},
+		{"remote agent with a wrong address", "", `agents: {r: {type: remote, url: "ftp://x"}}`, `
+agents.r.url: must be an http or https address`},
+		{"agent of a wrong model", "", `agents: {a: {llm: none, tools: [none], sub_agents: [b], trigger: {type: webhook, secret: short}}, b: {type: sequential, sub_agents: [c]}, c: {type: remote, agent_card_file: /nonexistent}}`, `
+agents.a.llm: names none of llms
+agents.a.tools[0]: names none of tools
+agents.a.trigger.secret: must be
+agents.c.agent_card_file: cannot be read`},
+		{"command", "", `tools: {c: {type: command, working_directory: /nonexistent, allowed_commands: ["a b"], denied_commands: ["c d"]}}`, `
+tools.c: programs run only in a sandbox
+tools.c.working_directory: /nonexistent is no folder
+tools.c.allowed_commands[0]: must be the name of a program
+tools.c.denied_commands[0]: must be the name of a program`},
+		{"structured output", "", `agents: {a: {structured_output: {schema: {type: object, properties: {x: {type: 5}}}}}}`, `
+agents.a.structured_output.schema.properties.x.type: is no JSON Schema`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			src := "llms: {default: " + cmp.Or(c.llms, "{provider: scripted}") + "}\n" + c.block
+			var invalid *document.Error
+			if err := checkConfig(src); !errors.As(err, &invalid) {
+				t.Fatalf("%T %v", err, err)
+			}
+			var got []string
+			for _, p := range invalid.Problems {
+				got = append(got, p.Path+": "+p.Message)
+			}
+			want := strings.Split(c.want[1:], "\n")
+			slices.Sort(got)
+			slices.Sort(want)
+			for i := range got {
+				if i < len(want) && strings.HasPrefix(got[i], want[i]) {
+					got[i] = want[i]
+				}
+			}
+			if diff := gocmp.Diff(want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
 	}
 }
 

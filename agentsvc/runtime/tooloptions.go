@@ -39,6 +39,9 @@ func (b *toolBuilder) newCredential(name string, t *config.Tool, address string)
 	if b.vault == nil {
 		return nil, agentsvc.NewInvalidError("credential", "this process has no keys to encrypt the credentials of callers")
 	}
+	if address == "" {
+		return nil, errDependencyInvalid // a credential without an address is refused before
+	}
 	u, err := url.Parse(address)
 	if err != nil || tool.URLOrigin(u) == "" {
 		return nil, agentsvc.NewInvalidError("credential", "the server's address must be an http or https one")

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -86,12 +87,10 @@ const commandGrace = 5 * time.Second
 
 // newCommandTool builds a tool that runs programs of this host in a granted folder, inside the sandbox.
 func newCommandTool(b *toolBuilder, name string, t *config.Tool) (tool.Tool, error) {
-	if err := b.checkSandbox(); err != nil {
-		return nil, err
-	}
+	sandboxErr := b.checkSandbox()
 	at, err := b.resolvePath("working_directory", grant.Command, t.WorkingDirectory)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(sandboxErr, err)
 	}
 	// FullPath is the folder in which commands start, Root the granted folder that confines them; "" for the operator's
 	// own app.
@@ -99,7 +98,7 @@ func newCommandTool(b *toolBuilder, name string, t *config.Tool) (tool.Tool, err
 		Name: name, Description: t.Description, Folder: at.FullPath(), Root: at.Root, Timeout: t.MaxExecutionTime,
 		Allowed: t.AllowedCommands, Denied: t.DeniedCommands, DenyByDefault: t.DenyByDefault,
 	})
-	if err != nil {
+	if err := errors.Join(sandboxErr, err); err != nil {
 		return nil, err
 	}
 	// The operator must be able to see that a host's sandbox isolates only in part.
@@ -119,19 +118,19 @@ func newMCPServer(b *toolBuilder, name string, t *config.Tool) (tool.Source, err
 		Command: t.Command, Args: t.Args, Env: t.Env, Filter: t.Filter, Description: t.Description, Optional: t.Optional,
 		Pins: b.pins, Logger: b.log,
 	}
+	var sandboxErr error
 	// A tenant's server program runs in the sandbox; the operator's own runs as it is.
 	if t.Command != "" && !b.tenant.DefaultApp {
-		if err := b.checkSandbox(); err != nil {
-			return nil, err
-		}
+		sandboxErr = b.checkSandbox()
 		o.Sandbox, o.AllowNetwork = b.sandbox, b.tenant.PrivateNetwork
 	}
-	var err error
-	if o.Credential, err = b.newCredential(name, t, t.URL); err != nil {
-		return nil, err
-	}
+	var credentialErr error
+	o.Credential, credentialErr = b.newCredential(name, t, t.URL)
 	server, err := mcp.New(o)
-	if err != nil {
+	if err := errors.Join(sandboxErr, credentialErr, err); err != nil {
+		if server != nil {
+			b.closers = append(b.closers, server.Close)
+		}
 		return nil, err
 	}
 	b.closers = append(b.closers, server.Close)
@@ -141,25 +140,26 @@ func newMCPServer(b *toolBuilder, name string, t *config.Tool) (tool.Source, err
 // newFunctionTool builds one of the built-in tools.
 func newFunctionTool(b *toolBuilder, name string, t *config.Tool) (tool.Tool, error) {
 	o := function.Options{App: b.appID(), Name: name, Description: t.Description, HTTP: b.egressClient.HTTPWithHeaderTimeout(t.MaxExecutionTime)}
+	var errs []error
 	if function.NeedsFolder(t.Handler) {
 		at, err := b.resolvePath("working_directory", grant.Filesystem, t.WorkingDirectory)
-		if err != nil {
-			return nil, err
-		}
+		errs = append(errs, err)
 		o.Folder, o.Root, o.Guard = at.FullPath(), at.Root, b.folderGuard
 	}
 	if t.Parameters != nil {
 		schema, err := json.Marshal(t.Parameters)
 		if err != nil {
-			return nil, agentsvc.NewInvalidError("parameters", "%v", err)
+			errs = append(errs, agentsvc.NewInvalidError("parameters", "%v", err))
 		}
 		o.Parameters = schema
 	}
 	if t.Credential != nil {
 		var err error
-		if o.Credential, err = b.newCredential(name, t, t.Credential.URL); err != nil {
-			return nil, err
-		}
+		o.Credential, err = b.newCredential(name, t, t.Credential.URL)
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err // a folder that was refused is not opened
 	}
 	return function.New(t.Handler, o)
 }

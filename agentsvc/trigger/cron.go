@@ -1,6 +1,7 @@
 package trigger
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -38,12 +39,25 @@ const maxSearchYears = 10
 var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom).WithMaxSearchYears(maxSearchYears)
 
 // ParseCron parses a schedule: the five fields of cron or a descriptor such as @daily, in an IANA time zone. An error
-// is an error with [agentsvc.CodeInvalid] of the field cron or timezone.
+// is an error with [agentsvc.CodeInvalid] of the field cron or timezone, or joins one of each.
 func ParseCron(text, zone string) (*Cron, error) {
 	at, err := time.LoadLocation(zone)
 	if err != nil || zone == "" || zone == "Local" {
-		return nil, agentsvc.NewInvalidError("timezone", "is no time zone such as Europe/Berlin: %.40q", zone)
+		err = agentsvc.NewInvalidError("timezone", "is no time zone such as Europe/Berlin: %.40q", zone)
+		at = time.UTC // the fields are read all the same, for their error
 	}
+	c, fieldsErr := parseFields(text, at)
+	switch {
+	case err == nil:
+		return c, fieldsErr
+	case fieldsErr == nil:
+		return nil, err
+	}
+	return nil, errors.Join(err, fieldsErr)
+}
+
+// parseFields is ParseCron with a time zone that has been loaded.
+func parseFields(text string, at *time.Location) (*Cron, error) {
 	text = strings.Join(strings.Fields(text), " ")
 	switch {
 	case strings.Contains(text, "="):

@@ -155,6 +155,8 @@ func TestParseCron(t *testing.T) {
 		{"0 0 * * *", "Berlin", `timezone: is no time zone such as Europe/Berlin: "Berlin"`},
 		{"0 0 * * *", "Local", `timezone: is no time zone such as Europe/Berlin: "Local"`},
 		{"0 0 * * *", "../etc/passwd", `timezone: is no time zone such as Europe/Berlin: "../etc/passwd"`},
+		{"99 * * * *", "Mars/X", `timezone: is no time zone such as Europe/Berlin: "Mars/X"
+cron: is no schedule of minute, hour, day, month and weekday: end of range (99) above maximum (59): "99"`},
 	} {
 		if _, err := trigger.ParseCron(c.cron, c.zone); err == nil || err.Error() != c.want {
 			t.Errorf("%q in %q: %v, want %s", c.cron, c.zone, err, c.want)

@@ -47,6 +47,9 @@ func (doc *Document) DecodeStruct(s Location, v reflect.Value) {
 		doc.addPlaced(s, "must be a mapping, not "+describeKind(s.Value), "")
 		return
 	}
+	if s.Path == nil {
+		doc.rootType = v.Type()
+	}
 	fields := FieldsOf(v.Type())
 	// within is true for a block in another one that is off.
 	within := doc.isOff

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -68,6 +69,8 @@ type Document struct {
 	// missing are the references to missing variables. Err reports those that are not in inert.
 	missing []missingReference
 	switches
+	// rootType is the type that the root was decoded into, nil before.
+	rootType reflect.Type
 	// unsound are the paths of the values whose meaning is wrong, see [Document.IsUnsound].
 	unsound  []*Path
 	problems problems

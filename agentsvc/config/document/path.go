@@ -43,6 +43,16 @@ func (p *Path) Name(name string) *Path { return &Path{p, name, namePart} }
 // Item returns the path of item i of the list at p.
 func (p *Path) Item(i int) *Path { return &Path{p, strconv.Itoa(i), itemPart} }
 
+// parts returns the paths from the first part of p to p itself.
+func (p *Path) parts() []*Path {
+	var list []*Path
+	for ; p != nil; p = p.Parent {
+		list = append(list, p)
+	}
+	slices.Reverse(list)
+	return list
+}
+
 // isWithin reports whether p is above or the path of a value below it.
 func (p *Path) isWithin(above *Path) bool {
 	for ; p != nil; p = p.Parent {

@@ -78,12 +78,9 @@ func New(opts Options) (*Provider, error) {
 		return nil, errors.New("anthropic: an HTTP client is required")
 	}
 	opts.Name, opts.Model, opts.BaseURL = cmp.Or(opts.Name, "anthropic"), cmp.Or(opts.Model, "claude-haiku-4-5"), cmp.Or(opts.BaseURL, BaseURL)
-	if err := upstream.CheckBaseURL(opts.BaseURL); err != nil {
-		return nil, err
-	}
 	// Computed first: applyTokenLimits replaces an unset budget by the default.
 	effort := opts.thinkingEffort()
-	if err := opts.applyTokenLimits(); err != nil {
+	if err := errors.Join(upstream.CheckBaseURL(opts.BaseURL), opts.applyTokenLimits()); err != nil {
 		return nil, err
 	}
 	p := &Provider{opts: opts, effort: effort}

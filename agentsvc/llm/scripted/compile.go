@@ -55,7 +55,9 @@ type ruleChecker struct {
 	// knownPlaceholders are the placeholders that items may use: the fixed ones and the named groups of the rule's
 	// patterns.
 	knownPlaceholders []string
-	errs              []error
+	// hasUnknownGroups is set if a pattern cannot be read, whose groups may be placeholders.
+	hasUnknownGroups bool
+	errs             []error
 }
 
 // addError adds a mistake in a field of the rule.
@@ -71,6 +73,7 @@ func (c *ruleChecker) compilePattern(field, expr string) *pattern.Pattern {
 	p, err := pattern.Compile(expr)
 	if err != nil {
 		c.addError(field, "%v", err)
+		c.hasUnknownGroups = true
 		return nil
 	}
 	c.knownPlaceholders = append(c.knownPlaceholders, p.Names()...)
@@ -175,7 +178,7 @@ func (c *ruleChecker) normalizeValue(field string, v any) any {
 // checkPlaceholders reports placeholders that the rule does not define.
 func (c *ruleChecker) checkPlaceholders(field, s string) {
 	for _, found := range placeholderPattern.FindAllStringSubmatch(s, -1) {
-		if !slices.Contains(c.knownPlaceholders, found[1]) {
+		if !c.hasUnknownGroups && !slices.Contains(c.knownPlaceholders, found[1]) {
 			c.addError(field, "%s is not a placeholder; this rule has {{%s}}", found[0], strings.Join(c.knownPlaceholders, "}}, {{"))
 		}
 	}

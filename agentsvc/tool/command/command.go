@@ -79,10 +79,10 @@ func New(host *sandbox.Host, opts Options) (*Tool, error) {
 		folder, _, err = pinFolder(opts)
 	}
 	if err != nil {
-		return nil, agentsvc.NewInvalidError("working_directory", "%v", err)
+		err = agentsvc.NewInvalidError("working_directory", "%v", err)
 	}
-	l, err := newProgramLists(opts)
-	if err != nil {
+	l, listsErr := newProgramLists(opts)
+	if err := errors.Join(err, listsErr); err != nil {
 		return nil, err
 	}
 	return &Tool{spec: newToolSpec(opts), opts: opts, folder: folder, lists: l, host: host}, nil

@@ -181,18 +181,17 @@ func (o *Options) normalizeOptions() error {
 		return agentsvc.NewInvalidError("command", "does not go with transport %s", o.Transport)
 	}
 	u, err := url.Parse(o.URL)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return agentsvc.NewInvalidError("url", "must be an http or https address")
-	}
-	if u.User != nil {
-		return agentsvc.NewInvalidError("url", "must hold no user or password: set headers instead")
+	var errs []error
+	switch {
+	case err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "":
+		errs = append(errs, agentsvc.NewInvalidError("url", "must be an http or https address"))
+	case u.User != nil:
+		errs = append(errs, agentsvc.NewInvalidError("url", "must hold no user or password: set headers instead"))
 	}
 	if o.Credential != nil {
-		if err := checkHeader("credential.header", o.Credential.Header, ""); err != nil {
-			return err
-		}
+		errs = append(errs, checkHeader("credential.header", o.Credential.Header, ""))
 	}
-	return checkHeaders(o.Headers)
+	return errors.Join(append(errs, checkHeaders(o.Headers))...)
 }
 
 // Name implements [tool.Source].
