@@ -148,7 +148,8 @@ type IndexingRetry struct {
 	// MaxRetries is how often it is tried again. Then a document has failed; what all documents need is tried again every 5
 	// minutes, and when a document arrives or changes.
 	MaxRetries int `yaml:"max_retries" jsonschema:"minimum=0,default=3"`
-	// BaseDelay is the wait before the first retry; it doubles with each further one.
+	// BaseDelay is the longest wait before the first retry; it doubles with each further one. Each wait is random, from
+	// half of that time to the whole, so that what failed together is not repeated together.
 	BaseDelay time.Duration `yaml:"base_delay" jsonschema:"default=1s"`
 	// MaxDelay is the longest wait.
 	MaxDelay time.Duration `yaml:"max_delay" jsonschema:"default=30s"`

@@ -39,7 +39,8 @@ type Payload struct {
 type NotificationRetry struct {
 	// MaxAttempts is how often sending is tried.
 	MaxAttempts int `yaml:"max_attempts" jsonschema:"minimum=1,maximum=100,default=3"`
-	// InitialDelay is the wait before the second attempt; it doubles with each further one.
+	// InitialDelay is the longest wait before the second attempt; it doubles with each further one. Each wait is random,
+	// from half of that time to the whole, so that what failed together is not repeated together.
 	InitialDelay time.Duration `yaml:"initial_delay" jsonschema:"default=1s"`
 	// MaxDelay is the longest wait.
 	MaxDelay time.Duration `yaml:"max_delay" jsonschema:"default=30s"`

@@ -88,20 +88,20 @@ type Route struct {
 // mountRoute registers a route at all its patterns: its own, its aliases, and for a tenant route the same below
 // /apps/{app}. The root of an app is served with and without its slash.
 func (s *Server) mountRoute(route *Route) {
-	patterns := append([]string{route.Pattern}, route.Aliases...)
-	if route.Kind == Tenant {
-		for _, p := range slices.Clone(patterns) {
-			patterns = append(patterns, "/apps/{app}"+p)
-			if p == "/" {
+	for _, pattern := range append([]string{route.Pattern}, route.Aliases...) {
+		h := s.withoutVerbs(route, pattern, s.serveRoute(route))
+		patterns := []string{pattern}
+		if route.Kind == Tenant {
+			patterns = append(patterns, "/apps/{app}"+pattern)
+			if pattern == "/" {
 				patterns = append(patterns, "/apps/{app}")
 			}
 		}
-	}
-	for _, p := range patterns {
-		h := s.serveRoute(route)
-		s.mux.Method(route.Method, p, h)
-		if route.Method == http.MethodGet {
-			s.mux.Method(http.MethodHead, p, h)
+		for _, p := range patterns {
+			s.mux.Method(route.Method, p, h)
+			if route.Method == http.MethodGet {
+				s.mux.Method(http.MethodHead, p, h)
+			}
 		}
 	}
 }

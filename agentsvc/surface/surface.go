@@ -205,7 +205,7 @@ func New(o Options, routes ...Route) (*Server, error) {
 	if o.Verifier == nil || o.Idempotency == nil || o.Router == nil || o.Runtimes == nil {
 		return nil, errors.New("surface: a verifier, the stored responses, a router and the runtimes are needed")
 	}
-	s := &Server{options: o, tracer: requestTracer{o.Tracer}, proxies: o.TrustedProxies, routeTable: routeTable{routes, chi.NewMux()}, bodyBudget: requestbody.NewBudget(o.OnLargeBodies, o.BodyRate)}
+	s := &Server{options: o, tracer: requestTracer{o.Tracer}, proxies: o.TrustedProxies, routeTable: routeTable{routes, newCustomVerbs(routes), chi.NewMux()}, bodyBudget: requestbody.NewBudget(o.OnLargeBodies, o.BodyRate)}
 	var requestHeaders, responseHeaders []string
 	for _, r := range routes {
 		requestHeaders, responseHeaders = append(requestHeaders, r.RequestHeaders...), append(responseHeaders, r.ResponseHeaders...)
@@ -232,11 +232,14 @@ func New(o Options, routes ...Route) (*Server, error) {
 // pathParameter matches a parameter of a pattern, such as {agent}. Its name does not distinguish patterns.
 var pathParameter = regexp.MustCompile(`\{[^{}]*\}`)
 
+// shapeOf returns a pattern without the names of its parameters.
+func shapeOf(pattern string) string { return pathParameter.ReplaceAllString(pattern, "{}") }
+
 // checkDistinct returns an error for two routes with the same method and pattern: chi would serve only one of them.
 func checkDistinct(routes []Route) error {
 	registered := map[string]string{}
 	for _, r := range routes {
-		key := r.Method + " " + pathParameter.ReplaceAllString(r.Pattern, "{}")
+		key := r.Method + " " + shapeOf(r.Pattern)
 		if other, twice := registered[key]; twice {
 			return fmt.Errorf("%s %s has two handlers: choose another path than %s", r.Method, r.Pattern, other)
 		}

@@ -12,9 +12,10 @@ import (
 	"stoa/agentsvc/surface/apierror"
 )
 
-// routeTable finds routes. routes is what [New] was given; mux matches them.
+// routeTable finds routes. routes is what [New] was given, verbs are those of their patterns; mux matches them.
 type routeTable struct {
 	routes []Route
+	verbs  customVerbs
 	mux    *chi.Mux
 }
 
@@ -57,13 +58,15 @@ func (t *routeTable) checkVerb(r *http.Request) error {
 }
 
 // handleNoMethod returns the error for a method that a path does not have and sets Allow to those that it has (RFC
-// 9110, 15.5.6), besides OPTIONS, which every path has. A path that ends in an unknown verb does not exist, though
-// another route may match it as a parameter. The router also calls it for methods that no route has, on any path.
+// 9110, 15.5.6), besides OPTIONS, which every path has. A path that ends in a verb which no method has does not exist,
+// though another route may match it as a parameter. The router also calls it for methods that no route has, on any path.
 func (t *routeTable) handleNoMethod(w http.ResponseWriter, r *http.Request) error {
-	if err := t.checkVerb(r); err != nil {
-		return err
+	allowed, ofVerb := t.listMethods(routePath(r))
+	if !ofVerb {
+		if err := t.checkVerb(r); err != nil {
+			return err
+		}
 	}
-	allowed := t.listMethods(routePath(r))
 	if len(allowed) == 0 {
 		return apierror.ErrNoPath
 	}
@@ -71,9 +74,9 @@ func (t *routeTable) handleNoMethod(w http.ResponseWriter, r *http.Request) erro
 	return apierror.NewMethodError(r.Method, allowed)
 }
 
-// listMethods returns the methods that a path has. Where one of them has the custom verb that ends the path, methods for
-// which that verb is a part of a parameter do not count: no resource has such a name.
-func (t *routeTable) listMethods(path string) (methods []string) {
+// listMethods returns the methods that a path has, and whether they are those of the custom verb that ends the path. Then
+// methods for which that verb is a part of a parameter do not count: no resource has such a name.
+func (t *routeTable) listMethods(path string) (methods []string, ofVerb bool) {
 	byVerb := map[bool][]string{}
 	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		if pattern := t.mux.Find(chi.NewRouteContext(), m, path); pattern != "" {
@@ -81,10 +84,10 @@ func (t *routeTable) listMethods(path string) (methods []string) {
 			byVerb[hasVerb] = append(byVerb[hasVerb], m)
 		}
 	}
-	if methods = byVerb[true]; methods == nil {
-		methods = byVerb[false]
+	if methods = byVerb[true]; methods != nil {
+		return methods, true
 	}
-	return methods
+	return byVerb[false], false
 }
 
 // findErrorEncoder returns how errors are encoded for a path, without the part that names the app, that no route serves: as by the route whose pattern has the most

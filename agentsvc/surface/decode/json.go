@@ -14,14 +14,16 @@ import (
 	"unicode/utf8"
 
 	"stoa/agentsvc"
+	"stoa/agentsvc/surface/apierror"
 )
 
 // JSON decodes one JSON object into v. If strict is set, unknown members are errors. Its errors are
-// [agentsvc.CodeInvalid] with the path of the field and what is wrong with it.
+// [apierror.CodeNotJSON] for a body that is not one JSON value in UTF-8, else [agentsvc.CodeInvalid] with the path of the
+// field and what is wrong with it.
 func JSON(body []byte, v any, strict bool) error {
 	// RFC 8259, 8.1. encoding/json would replace each invalid byte by the three bytes of U+FFFD.
 	if !utf8.Valid(body) {
-		return agentsvc.NewInvalidError("", "the JSON is not UTF-8 at byte %d", validUTF8Prefix(body))
+		return agentsvc.NewError(apierror.CodeNotJSON, "the JSON is not UTF-8 at byte %d", validUTF8Prefix(body))
 	}
 	err := unmarshalBody(body, v, strict)
 	if err == nil {
@@ -36,9 +38,9 @@ func JSON(body []byte, v any, strict bool) error {
 	case errors.As(err, &wrong):
 		return agentsvc.NewInvalidError(locateTypeError(body, wrong), "must be %s, not a JSON %s", describeType(wrong.Type), wrong.Value)
 	case errors.As(err, &syntax):
-		return agentsvc.NewInvalidError("", "not JSON at byte %d: %s", syntax.Offset, syntax.Error())
+		return agentsvc.NewError(apierror.CodeNotJSON, "not JSON at byte %d: %s", syntax.Offset, syntax.Error())
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return agentsvc.NewInvalidError("", "the JSON ends too early")
+		return agentsvc.NewError(apierror.CodeNotJSON, "the JSON ends too early")
 	}
 	if name, ok := strings.CutPrefix(err.Error(), `json: unknown field "`); ok {
 		return newUnknownFieldError(body, v, strings.TrimSuffix(name, `"`))
@@ -114,7 +116,7 @@ func unmarshalBody(body []byte, v any, strict bool) error {
 
 // newTrailingDataError returns the error for a body with more than one JSON value.
 func newTrailingDataError() error {
-	return agentsvc.NewInvalidError("", "there is more after the JSON value")
+	return agentsvc.NewError(apierror.CodeNotJSON, "there is more after the JSON value")
 }
 
 // AliasedJSON is a JSON value that is part of the decoded body, where [json.RawMessage] would copy it: a message of 28

@@ -1,6 +1,11 @@
 package decode
 
-import "testing"
+import (
+	"errors"
+	"testing"
+
+	"stoa/agentsvc/surface/apierror"
+)
 
 func TestDecodeJSON(t *testing.T) {
 	t.Parallel()
@@ -38,16 +43,22 @@ func TestDecodeJSON(t *testing.T) {
 		{"no UTF-8", "{\"b\": \"\xc3\xa4\xff\"}", "the JSON is not UTF-8 at byte 9", false},
 		{"more", `{} {}`, "there is more after the JSON value", true},
 	}
+	// What is wrong with all others is in JSON, and an invalid argument.
+	notJSON := map[string]bool{"syntax": true, "cut off": true, "empty": true, "no UTF-8": true, "more": true}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var v body
 			got := ""
-			if err := JSON([]byte(tt.json), &v, tt.strict); err != nil {
+			err := JSON([]byte(tt.json), &v, tt.strict)
+			if err != nil {
 				got = err.Error()
 			}
 			if got != tt.want {
 				t.Errorf("DecodeJSON = %q, want %q", got, tt.want)
+			}
+			if is, want := errors.Is(err, apierror.CodeNotJSON), notJSON[tt.name]; is != want {
+				t.Errorf("%v: not JSON: %t, want %t", err, is, want)
 			}
 		})
 	}

@@ -58,15 +58,18 @@ func handleSearch(w http.ResponseWriter, r *http.Request) error {
 
 // toQuery returns the query, without its reader.
 func (b searchBody) toQuery() (document.Query, error) {
-	q := document.Query{Text: strings.TrimSpace(b.Query), Limit: b.Limit, Mode: document.Mode(b.Mode), Filter: b.Filter}
+	q := document.Query{Text: strings.TrimSpace(b.Query), Mode: document.Mode(b.Mode), Filter: b.Filter}
+	if b.Limit != nil {
+		if q.Limit = *b.Limit; q.Limit < 1 || q.Limit > maxResults {
+			return q, agentsvc.NewInvalidError("limit", "must be between 1 and %d", maxResults)
+		}
+	}
 	modes := []document.Mode{"", document.Hybrid, document.Vector, document.Text}
 	switch {
 	case q.Text == "":
 		return q, agentsvc.NewInvalidError("query", "is missing: the question or words to search for")
 	case len(q.Text) > maxQuery || !utf8.ValidString(q.Text):
 		return q, agentsvc.NewInvalidError("query", "must be at most %d bytes of text", maxQuery)
-	case q.Limit < 0 || q.Limit > maxResults:
-		return q, agentsvc.NewInvalidError("limit", "must be between 1 and %d", maxResults)
 	case !slices.Contains(modes, q.Mode):
 		return q, agentsvc.NewInvalidError("mode", "must be hybrid, vector or text")
 	case len(q.Filter) > maxFilters:

@@ -87,10 +87,10 @@ type listEnd struct {
 	TotalSize     int64  `json:"totalSize"`
 }
 
-// searchBody is a search. Limit 0 is the store's own, Mode "" the best that the store has.
+// searchBody is a search. Limit nil is the store's own, Mode "" the best that the store has.
 type searchBody struct {
 	Query string `json:"query"`
-	Limit int    `json:"limit"`
+	Limit *int   `json:"limit"`
 	Mode  string `json:"mode"`
 	// Filter has metadata that the documents must have.
 	Filter map[string]string `json:"filter"`

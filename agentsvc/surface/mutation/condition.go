@@ -14,10 +14,12 @@ import (
 const yamlSuffix = "-yaml"
 
 // ParseIfMatch returns the tags in If-Match, of which one must be current; nil for any state. A weak tag is kept with its
-// prefix, so that it matches none (RFC 9110, 13.1.1).
+// prefix, so that it matches none (RFC 9110, 13.1.1). An empty header is an error: the client wanted a condition, and
+// without it the change would be made in any state.
 func ParseIfMatch(r *http.Request) (tags []string, err error) {
-	given := strings.TrimSpace(strings.Join(r.Header.Values("If-Match"), ","))
-	if given == "" || given == "*" {
+	lines := r.Header.Values("If-Match")
+	given := strings.TrimSpace(strings.Join(lines, ","))
+	if len(lines) == 0 || given == "*" {
 		return nil, nil
 	}
 	for tag := range strings.SplitSeq(given, ",") {

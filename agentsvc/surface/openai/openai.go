@@ -53,7 +53,6 @@ func Routes(o Options) []surface.Route {
 	create := of(http.MethodPost, "/responses", c.handleCreateResponse)
 	create.LargeBody, create.NoDeadline = true, true
 	get, cancel := of(http.MethodGet, "/responses/{response}", handleGetResponse), of(http.MethodPost, "/responses/{response}/cancel", handleCancelResponse)
-	get.AnyQuery, cancel.AnyQuery = false, false
 	get.Query, get.NoDeadline = []string{"stream"}, true
 	list, one := of(http.MethodGet, "/models", handleListModels), of(http.MethodGet, "/models/{agent}", handleGetModel)
 	// Discovery: no credential is needed, the visibility of an agent decides.

@@ -43,7 +43,7 @@ type Flags struct {
 	Watch               *bool          `help:"Apply changes of the configuration file without a restart, as those of its .env always are."`
 	QueueWorkers        *int           `split_words:"true" help:"Queued runs at work at a time (4)."`
 	QueueMaxRetries     *int           `split_words:"true" help:"Tries of a run after the first (3)."`
-	QueueInitialDelay   *time.Duration `split_words:"true" help:"Delay before the second try, doubled for each further one (1s)."`
+	QueueInitialDelay   *time.Duration `split_words:"true" help:"Longest delay before the second try, doubled for each further one; a delay is random, at least half as long (1s)."`
 	QueueMaxDelay       *time.Duration `split_words:"true" help:"Longest delay between tries (5m)."`
 	QueueStaleThreshold *time.Duration `split_words:"true" help:"Age of the last heartbeat at which a worker counts as dead (5m)."`
 	// Bounds: of runs, of stored data, of one execution and its answers.
