@@ -213,6 +213,10 @@ func handleGetResponse(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return agentsvc.NewInvalidError("stream", "must be true or false")
 	}
+	if streams && r.URL.Query().Has("starting_after") {
+		// Ignored, it would give a client that resumes a stream the same text again.
+		return agentsvc.NewInvalidError("starting_after", "is not supported: the stream of a response begins at its first event, and text that was sent in pieces comes back in one")
+	}
 	// The route has no deadline, since a stream lasts as long as its response.
 	ctx, cancel := surface.RequestOf(r).WithDeadline(r.Context())
 	defer cancel()

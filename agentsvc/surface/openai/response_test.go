@@ -193,6 +193,7 @@ func TestReadResponseAsStream(t *testing.T) {
 	for _, tt := range []struct{ path, credential, want string }{
 		{working.ID + "?stream=maybe", "ana", `"param":"stream"`},
 		{working.ID + "?stream=true", "bob", "no such response"},
+		{working.ID + "?stream=true&starting_after=1", "ana", "starting_after"},
 	} {
 		if resp, body := h.Do(t, http.MethodGet, "/openai/v1/responses/"+tt.path, h.MintToken(t, "acme", authz.TokenSpec{Subject: tt.credential}), nil); resp.StatusCode < 400 || !strings.Contains(body, tt.want) {
 			t.Errorf("%s: %d %s, want %s", tt.path, resp.StatusCode, body, tt.want)
