@@ -45,7 +45,7 @@ func (s *Server) logError(ctx context.Context, rec *requestRecord, v apierror.Re
 		level = slog.LevelWarn
 	}
 	s.options.Log.LogAttrs(ctx, level, "a request failed", slog.String("request_id", rec.id), slog.String("route", rec.route),
-		slog.String("app", rec.app), slog.Any("error", err))
+		slog.String("app", rec.logApp()), slog.Any("error", err))
 }
 
 // writeError writes v as the response in the form of the route's protocol.

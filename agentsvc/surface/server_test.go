@@ -1,6 +1,7 @@
 package surface_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"stoa/agentsvc/surface/surfacetest"
 	"stoa/authz"
 	"stoa/tenancy/audit"
+	"stoa/tenancy/db"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -329,6 +331,23 @@ func TestLogNamesApp(t *testing.T) {
 		if o.App != "" && o.Status != http.StatusOK {
 			t.Errorf("observed %+v", o)
 		}
+	}
+}
+
+// TestLogOfUnavailableApp checks that the warning about a request that fails for an app names the app, here one that is encrypted
+// with a master key that the process lacks.
+func TestLogOfUnavailableApp(t *testing.T) {
+	t.Parallel()
+	h, _ := newFixture(t)
+	ana := h.MintToken(t, "acme", authz.TokenSpec{Subject: "ana"})
+	var b db.Batch
+	b.Exec(nil, `UPDATE app SET data_key = $1, master_key = 'lost' WHERE name = 'acme'`, bytes.Repeat([]byte{1}, 64))
+	if err := h.DB.Platform().Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	h.Do(t, http.MethodGet, "/who", ana, nil, "X-Request-Id", "req-1")
+	if want := `msg="a request failed" request_id=req-1 route=/who app=acme `; !strings.Contains(h.Log.String(), want) {
+		t.Errorf("the log does not hold %q:\n%s", want, h.Log.String())
 	}
 }
 

@@ -42,6 +42,8 @@ type draft struct {
 	uncharged int64
 	// basis is the JSON of the usage that an invoice which is made again takes over, in place of sums; "" for none.
 	basis string
+	// options are those of an invoice that is made again, nil for others.
+	options *ReissueOptions
 	// reinstated are the amounts of expired and revoked credits that become available again for it.
 	reinstated []CreditUse
 	// feeSlice is the slice in which the month begins: its base fee is charged then.

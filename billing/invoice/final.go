@@ -176,7 +176,7 @@ func storeDraft(ctx context.Context, l *ledger.Tx, d *draft) error {
 	if err := postDraft(ctx, l, *d); err != nil {
 		return err
 	}
-	if err := storeInvoice(ctx, l, &d.Invoice); err != nil {
+	if err := storeInvoice(ctx, l, &d.Invoice, d.options); err != nil {
 		return err
 	}
 	basis := d.basis
@@ -244,7 +244,7 @@ func (s *Service) ReverseInvoice(ctx context.Context, actor audit.Actor, app ten
 		if err := postReversal(ctx, l, inv); err != nil {
 			return err
 		}
-		if err := storeInvoice(ctx, l, &note); err != nil {
+		if err := storeInvoice(ctx, l, &note, nil); err != nil {
 			return err
 		}
 		return audit.Insert(ctx, l.Tx, audit.Entry{Actor: actor, Action: "invoice.reverse", App: app.Name, AppID: app.ID, Detail: map[string]any{

@@ -224,15 +224,18 @@ func (s *Service) ListDrafts(ctx context.Context, app tenancy.App) ([]Invoice, e
 	return list, err
 }
 
-// storeInvoice assigns the next number and stores the invoice. The update locks the counter until the transaction ends:
+// storeInvoice assigns the next number and stores the invoice, with the options of one that is made again. The update locks the counter until the transaction ends:
 // a number is never skipped or used twice.
-func storeInvoice(ctx context.Context, l *ledger.Tx, inv *Invoice) error {
+func storeInvoice(ctx context.Context, l *ledger.Tx, inv *Invoice, options *ReissueOptions) error {
 	err := l.Query(ctx, func(r db.Row) error { return r.Scan(&inv.Number) }, `UPDATE invoice_number SET last = last + 1 WHERE id = 1 RETURNING last`)
 	if err != nil {
 		return err
 	}
 	inv.Status, inv.FinalizedAt = Final, &Timestamp{l.Now.Truncate(time.Millisecond)}
-	body, err := json.Marshal(inv)
+	body, err := json.Marshal(struct {
+		*Invoice
+		Options *ReissueOptions `json:"reissue_options,omitempty"`
+	}{inv, options})
 	if err != nil {
 		return err
 	}

@@ -21,19 +21,19 @@ import (
 )
 
 // ReissueOptions say how a reissued invoice differs from the one that it replaces. The zero value keeps everything but the
-// parties.
+// parties. They are stored with the new invoice.
 type ReissueOptions struct {
 	// Plan is the plan by whose present terms the usage is charged, "" for none; nil keeps the original's lines and taxes.
-	Plan *string
+	Plan *string `json:"plan,omitempty"`
 	// Buyer replaces the buyer; nil means that of the app, or for a deleted app that of the original.
-	Buyer *party.Party
+	Buyer *party.Party `json:"buyer,omitempty"`
 }
 
 // ReissueInvoice invoices the usage of a reversed invoice again. The new invoice is final at once and has the lines, the
 // taxes and the period of the original, whatever has become of its plan and its app; the credits that paid the original pay
 // it again, also if they have expired or were revoked since. Seller and buyer are those of today while the app exists, else
-// the original's. A repetition returns the new invoice. For an invoice that is not reversed it returns
-// [agentsvc.CodePrecondition], for one that does not exist [agentsvc.CodeNotFound].
+// the original's. A repetition with equal options returns the new invoice. With other options, and for an invoice that is not
+// reversed, it returns [agentsvc.CodePrecondition], for one that does not exist [agentsvc.CodeNotFound].
 func (s *Service) ReissueInvoice(ctx context.Context, actor audit.Actor, app tenancy.App, id string, o ReissueOptions) (Invoice, error) {
 	var out Invoice
 	if o.Buyer != nil {
@@ -53,7 +53,7 @@ func (s *Service) ReissueInvoice(ctx context.Context, actor audit.Actor, app ten
 		case was.Kind == CreditNote:
 			return agentsvc.NewError(agentsvc.CodePrecondition, "a credit note is not invoiced again; name the invoice %s", was.Reverses)
 		case was.ReplacedBy != "":
-			out, err = readInvoice(ctx, l.Query, app.ID, was.ReplacedBy)
+			out, err = readRepeated(ctx, l, was, o)
 			return err
 		case was.ReversedBy == "":
 			return agentsvc.NewError(agentsvc.CodePrecondition, "invoice %s is not reversed; reverse it first", id)
@@ -65,6 +65,7 @@ func (s *Service) ReissueInvoice(ctx context.Context, actor audit.Actor, app ten
 		if d.Parties, err = readReissueParties(ctx, l, was, o.Buyer); err != nil {
 			return err
 		}
+		d.options = &o
 		if err := storeDraft(ctx, l, &d); err != nil {
 			return err
 		}
@@ -79,6 +80,57 @@ func (s *Service) ReissueInvoice(ctx context.Context, actor audit.Actor, app ten
 		return Invoice{}, fmt.Errorf("invoice %s again: %w", id, err)
 	}
 	return out, nil
+}
+
+// readRepeated returns the invoice that has replaced was if it was made with the options o. Otherwise the caller wants an
+// invoice that does not exist: the error has the id of the one that can be made so.
+func readRepeated(ctx context.Context, l *ledger.Tx, was Invoice, o ReissueOptions) (Invoice, error) {
+	out, err := readInvoice(ctx, l.Query, l.App, was.ReplacedBy)
+	if err != nil {
+		return out, err
+	}
+	made, err := readReissueOptions(ctx, l, out.ID)
+	if err != nil {
+		return out, err
+	}
+	// As JSON, in which an address without lines is the same as none.
+	given, err := json.Marshal(o)
+	if err != nil {
+		return out, err
+	}
+	if made == nil || string(given) == string(made) {
+		return out, nil
+	}
+	last := out
+	for last.ReplacedBy != "" {
+		if last, err = readInvoice(ctx, l.Query, l.App, last.ReplacedBy); err != nil {
+			return out, err
+		}
+	}
+	advice := fmt.Sprintf("reverse %s first, then invoice %[1]s again with them", last.ID)
+	if last.ReversedBy != "" {
+		advice = fmt.Sprintf("invoice %s again, which is reversed, with them", last.ID)
+	}
+	return out, agentsvc.NewError(agentsvc.CodePrecondition, "invoice %s has been invoiced again as %s (number %d), with another plan or buyer than these; %s", was.ID, out.ID, out.Number, advice)
+}
+
+// readReissueOptions reads the options with which an invoice was made, as JSON; nil if an earlier version made it, which did not
+// store them.
+func readReissueOptions(ctx context.Context, l *ledger.Tx, id string) (json.RawMessage, error) {
+	var stored struct {
+		Options json.RawMessage `json:"reissue_options"`
+	}
+	err := l.Query(ctx, func(r db.Row) error {
+		var body string
+		if err := r.Scan(&body); err != nil {
+			return err
+		}
+		return json.Unmarshal([]byte(body), &stored)
+	}, `SELECT body FROM invoice WHERE app = $1 AND id = $2`, string(l.App), id)
+	if err != nil {
+		return nil, fmt.Errorf("read the options of invoice %s: %w", id, err)
+	}
+	return stored.Options, nil
 }
 
 // readReissueParties returns the parties of the invoice that replaces was: those of today while the app exists, else was's,

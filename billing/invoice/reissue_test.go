@@ -2,6 +2,7 @@ package invoice_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -49,7 +50,7 @@ func TestReissueByPlan(t *testing.T) {
 		agentsvctest.CheckError(t, err, agentsvc.CodeInvalid)
 		second, err := s.Invoices.ReissueInvoice(ctx, actor, app, "2026-01", invoice.ReissueOptions{Plan: &pro})
 		agentsvctest.RequireNoErrors(t, err)
-		again, err := s.Invoices.ReissueInvoice(ctx, actor, app, "2026-01", invoice.ReissueOptions{})
+		again, err := s.Invoices.ReissueInvoice(ctx, actor, app, "2026-01", invoice.ReissueOptions{Plan: &pro})
 		agentsvctest.RequireNoErrors(t, err)
 		want := []invoice.Total{{Currency: "USD", Charge: 20_090_000_000, Net: 20_090_000_000, Tax: 3_820_000_000, Due: 23_910_000_000}}
 		if diff := cmp.Diff(want, second.Totals); diff != "" || second.ID != "2026-01-2" || second.Number != 3 || again.Number != 3 || second.Replaces != "2026-01" {
@@ -88,6 +89,72 @@ func TestReissueByPlan(t *testing.T) {
 			t.Errorf("the rest is %+v", rest)
 		}
 	})
+}
+
+// TestReissueRepeated invoices a month again a second time: with equal options that is a repetition, with others it is refused,
+// because the first one is what the buyer has.
+func TestReissueRepeated(t *testing.T) {
+	t.Parallel()
+	pro, none := "pro", ""
+	acme, moved := party.Party{Name: "Acme GmbH"}, party.Party{Name: "Acme GmbH", Address: []string{"2 Market"}}
+	cases := map[string]struct {
+		first, second invoice.ReissueOptions
+		refused       bool
+	}{
+		"nothing":                     {},
+		"the same plan":               {first: invoice.ReissueOptions{Plan: &pro}, second: invoice.ReissueOptions{Plan: &pro}},
+		"the same buyer":              {first: invoice.ReissueOptions{Buyer: &moved}, second: invoice.ReissueOptions{Buyer: &moved}},
+		"an address without lines":    {first: invoice.ReissueOptions{Buyer: &acme}, second: invoice.ReissueOptions{Buyer: &party.Party{Name: "Acme GmbH", Address: []string{}}}},
+		"another plan":                {first: invoice.ReissueOptions{Plan: &none}, second: invoice.ReissueOptions{Plan: &pro}, refused: true},
+		"the invoice's plan as it is": {second: invoice.ReissueOptions{Plan: &none}, refused: true},
+		"a plan no more":              {first: invoice.ReissueOptions{Plan: &pro}, refused: true},
+		"another buyer":               {first: invoice.ReissueOptions{Buyer: &acme}, second: invoice.ReissueOptions{Buyer: &moved}, refused: true},
+		"a buyer":                     {second: invoice.ReissueOptions{Buyer: &moved}, refused: true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+				s, app, ctx := openPriced(t, d), usagetest.NewApp(), t.Context()
+				_, err := s.Prices.AddPlan(ctx, actor, price.Plan{Name: pro, Currency: "USD", BaseFee: 20_000_000_000})
+				agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 4))
+				_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", invoice.FinalizeOptions{})
+				agentsvctest.RequireNoErrors(t, err)
+				reverse := func(id string) {
+					t.Helper()
+					_, err := s.Invoices.ReverseInvoice(ctx, actor, app, id)
+					agentsvctest.RequireNoErrors(t, err)
+				}
+				reverse("2026-01")
+				first, err := s.Invoices.ReissueInvoice(ctx, actor, app, "2026-01", c.first)
+				agentsvctest.RequireNoErrors(t, err)
+				second, err := s.Invoices.ReissueInvoice(ctx, actor, app, "2026-01", c.second)
+				if !c.refused {
+					agentsvctest.RequireNoErrors(t, err)
+					if diff := cmp.Diff(first, second); diff != "" {
+						t.Errorf("the repetition (-first +second):\n%s", diff)
+					}
+					return
+				}
+				// What the error advises is possible.
+				agentsvctest.CheckError(t, err, agentsvc.CodePrecondition)
+				if want := "reverse 2026-01-2 first, then invoice 2026-01-2 again"; err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("the error is %v, want %q in it", err, want)
+				}
+				reverse("2026-01-2")
+				_, err = s.Invoices.ReissueInvoice(ctx, actor, app, "2026-01", c.second)
+				if want := "invoice 2026-01-2 again, which is reversed"; err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("after the reversal the error is %v, want %q in it", err, want)
+				}
+				third, err := s.Invoices.ReissueInvoice(ctx, actor, app, "2026-01-2", c.second)
+				agentsvctest.RequireNoErrors(t, err)
+				_, err = s.Invoices.ReissueInvoice(ctx, actor, app, "2026-01", c.second)
+				if want := "reverse 2026-01-3 first, then invoice 2026-01-3 again"; third.ID != "2026-01-3" || err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("after %s the error is %v, want %q in it", third.ID, err, want)
+				}
+			})
+		})
+	}
 }
 
 // TestReissueKeepsTerms reverses an invoice and makes it again after its plan, the app's plan and the app itself have

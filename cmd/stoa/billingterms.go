@@ -212,7 +212,11 @@ type budgetAddCmd struct {
 
 // Run adds a budget.
 func (cmd *budgetAddCmd) Run(ctx context.Context, c *console) error {
-	return cmd.sendFile(ctx, c, http.MethodPost, appPath(cmd.App, "budgets"), "name", "added")
+	did := "added"
+	if cmd.App == "" {
+		did = "added for all apps together"
+	}
+	return cmd.sendFile(ctx, c, http.MethodPost, appPath(cmd.App, "budgets"), "name", did)
 }
 
 // budgetSetCmd is `stoa billing budget set`.

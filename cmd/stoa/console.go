@@ -54,6 +54,11 @@ func (c *console) printStatus(format string, args ...any) {
 	fmt.Fprintln(c.err, stripControls(fmt.Sprintf(format, args...)))
 }
 
+// printLine writes a line of the result to out.
+func (c *console) printLine(format string, args ...any) {
+	fmt.Fprintln(c.out, stripControls(fmt.Sprintf(format, args...)))
+}
+
 // printDimmed writes a line to err in a dimmed colour: progress, not a result.
 func (c *console) printDimmed(format string, args ...any) {
 	line := stripControls(fmt.Sprintf(format, args...))

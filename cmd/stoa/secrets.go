@@ -46,19 +46,19 @@ func (cmd *secretsStatusCmd) Run(ctx context.Context, c *console) error {
 		former += u.Former
 		unknown += u.Unknown
 		if !cmd.JSON {
-			c.printStatus("%-12s %d under the current master key, %d under a former one, %d under an unknown one", u.Table, u.Current, u.Former, u.Unknown)
+			c.printLine("%-12s %d under the current master key, %d under a former one, %d under an unknown one", u.Table, u.Current, u.Former, u.Unknown)
 		}
 	}
 	switch {
 	case cmd.JSON:
 		err = c.printJSON(all)
 	case former > 0:
-		c.printStatus("keep the former master key: servers that have both are encrypting %d rows again", former)
+		c.printLine("keep the former master key: servers that have both are encrypting %d rows again", former)
 	case len(keys.FormerKeyIDs()) > 0:
 		err = cmd.printFormerKeys(ctx, c, d, keys)
 	}
 	if unknown > 0 && !cmd.JSON {
-		c.printStatus("%d rows need a master key that %s does not have", unknown, server.MasterKeyName)
+		c.printLine("%d rows need a master key that %s does not have", unknown, server.MasterKeyName)
 	}
 	if err == nil && unknown > 0 {
 		return &exitError{code: exitFailed}
@@ -73,10 +73,10 @@ func (cmd *secretsStatusCmd) printFormerKeys(ctx context.Context, c *console, d 
 		return err
 	}
 	if len(state.Accepted) > 0 {
-		c.printStatus("the master key %s has not been the first one yet and encrypts nothing: once every server has it, put it first", strings.Join(state.Accepted, " and "))
+		c.printLine("the master key %s has not been the first one yet and encrypts nothing: once every server has it, put it first", strings.Join(state.Accepted, " and "))
 	}
 	if len(state.Replaced) > 0 {
-		c.printStatus("the former master key %s may be removed once every server has the new one first", strings.Join(state.Replaced, " and "))
+		c.printLine("the former master key %s may be removed once every server has the new one first", strings.Join(state.Replaced, " and "))
 	}
 	return nil
 }

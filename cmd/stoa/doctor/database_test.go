@@ -194,8 +194,13 @@ func TestMasterKey(t *testing.T) {
 		}
 		check(OK, "decrypts the signing keys; the number of rows under it is 1")
 		key := os.Getenv(server.MasterKeyName)
+		_, keys, _, err := i.Settings.Database.FindSecrets()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sealedBy := keys.CurrentKeyID()
 		t.Setenv(server.MasterKeyName, otherKey)
-		check(Failure, "1 rows are encrypted with a master key that STOA_MASTER_KEY does not have")
+		check(Failure, "1 rows are encrypted with the master key "+sealedBy+", which STOA_MASTER_KEY does not have")
 		t.Setenv(server.MasterKeyName, otherKey+","+key)
 		check(OK, "1 rows are under a former key: keep it")
 		t.Setenv(server.MasterKeyName, "")

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"stoa/authz"
 	"stoa/cmd/stoa/server"
@@ -36,7 +37,11 @@ func (o openedDatabase) checkMasterKey(ctx context.Context) Check {
 		current, former, unknown = current+u.Current, former+u.Former, unknown+u.Unknown
 	}
 	if unknown > 0 {
-		return fail(name, fmt.Sprintf("%d rows are encrypted with a master key that %s does not have", unknown, source), action)
+		missing, err := server.ListMissingKeys(ctx, o.db, keys)
+		if err != nil {
+			return fail(name, "the encrypted rows cannot be read: "+o.hidePasswords(err), "repair what login and migrations report")
+		}
+		return fail(name, fmt.Sprintf("%d rows are encrypted with the master key %s, which %s does not have", unknown, strings.Join(missing, " and "), source), action)
 	}
 	if err := authz.CheckSigningKeys(ctx, o.db, keys); err != nil {
 		return fail(name, err.Error(), action)

@@ -60,6 +60,40 @@ func FindDatabase(database, migrateDatabase string) (url, migrating string, err 
 // secretLine matches a line of a file like the one that a server on SQLite writes (writeSecrets).
 var secretLine = regexp.MustCompile(`(?m)^\s*(STOA_[A-Z_]+)=`)
 
+// variableLine matches a line NAME=value of any variable. A value of equal signs alone is the padding of base64.
+var variableLine = regexp.MustCompile(`^([A-Z][A-Z0-9_]*)=+[^=]`)
+
+// findVariable returns the name of a variable of which text has a line NAME=value, "" if text is a value: it is taken for
+// lines of variables if one of them is of Stoa, or if all of them are, apart from comments.
+func findVariable(text string) string {
+	if line := secretLine.FindStringSubmatch(text); line != nil {
+		return line[1]
+	}
+	first := ""
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		variable := variableLine.FindStringSubmatch(line)
+		if variable == nil {
+			return ""
+		}
+		first = cmp.Or(first, variable[1])
+	}
+	return first
+}
+
+// describeSource returns where readSecret reads a secret from, for errors about its value.
+func describeSource(name string) string {
+	if _, ok := lookupEnv(name); ok {
+		return name
+	}
+	if path, ok := lookupEnv(name + "_FILE"); ok {
+		return fmt.Sprintf("%s_FILE (%s)", name, path)
+	}
+	return name
+}
+
 // readSecret returns the secret from the environment, or from the file that NAME_FILE names, without surrounding
 // white space. It returns "" if neither is set. The file has the secret alone, or lines NAME=value of several.
 func readSecret(name string) (string, error) {
@@ -75,11 +109,15 @@ func readSecret(name string) (string, error) {
 		return "", fmt.Errorf("%s_FILE: %w", name, err)
 	}
 	text := strings.TrimSpace(string(raw))
-	if lines := secretLine.FindAllStringSubmatch(text, -1); lines != nil {
-		if value := findSecretValue(text, name); value != "" {
+	if other := findVariable(text); other != "" {
+		value := findSecretValue(text, name)
+		switch {
+		case value != "":
 			return value, nil
+		case other == name:
+			return "", fmt.Errorf("%s_FILE: %s has a line for %s without a value", name, path, name)
 		}
-		return "", fmt.Errorf("%s_FILE: %s has a line for %s, and none for %s", name, path, lines[0][1], name)
+		return "", fmt.Errorf("%s_FILE: %s has a line for %s, and none for %s", name, path, other, name)
 	}
 	if text == "" {
 		return "", fmt.Errorf("%s_FILE: %s is empty", name, path)

@@ -67,6 +67,65 @@ func TestDocumentedVariables(t *testing.T) {
 	}
 }
 
+// TestContentOfSecretFiles reads a secret from files that have it alone, and from files of lines NAME=value.
+func TestContentOfSecretFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	t.Setenv(AdminSecretName, "")
+	t.Setenv(AdminSecretName+"_FILE", path)
+	cases := map[string]struct{ content, want, message string }{
+		"the value":                    {content: "s3cret\n", want: "s3cret"},
+		"padding":                      {content: "c2VjcmV0czE=\n", want: "c2VjcmV0czE="},
+		"padding alone":                {content: "ABCDE==\n", want: "ABCDE=="},
+		"capitals and padding":         {content: "ABCDEFGH=\n", want: "ABCDEFGH="},
+		"an address":                   {content: "redis://host/0?db=1&x=y", want: "redis://host/0?db=1&x=y"},
+		"its line":                     {content: "OTHER=x\nSTOA_ADMIN_SECRET=a=b=\n", want: "a=b="},
+		"its line in a comment's file": {content: "# secrets\n\nSTOA_ADMIN_SECRET=v\n", want: "v"},
+		"another name of Stoa":         {content: "STOA_MASTER_KEY=x\n", message: path + " has a line for STOA_MASTER_KEY, and none for STOA_ADMIN_SECRET"},
+		"another name":                 {content: "ADMIN_SECRET=x\n", message: path + " has a line for ADMIN_SECRET, and none for STOA_ADMIN_SECRET"},
+		"several other names":          {content: "DB_URL=x\n\nADMIN2=y\n", message: path + " has a line for DB_URL, and none for STOA_ADMIN_SECRET"},
+		"a line and a text":            {content: "first\nA=y\n", want: "first\nA=y"},
+		"an empty line":                {content: "STOA_ADMIN_SECRET=\n", message: path + " has a line for STOA_ADMIN_SECRET without a value"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if err := os.WriteFile(path, []byte(c.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got, err := readSecret(AdminSecretName)
+			if got != c.want || (err != nil) != (c.message != "") || err != nil && !strings.Contains(err.Error(), c.message) {
+				t.Errorf("got %q, %v, want %q, an error with %q", got, err, c.want, c.message)
+			}
+		})
+	}
+}
+
+// TestMasterKeyFile checks that an error about a master key names the file that it was read from, and not the key.
+func TestMasterKeyFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(path, []byte("canary\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(AdminSecretName, strings.Repeat("s", 32))
+	t.Setenv(MasterKeyName, "")
+	t.Setenv(MasterKeyName+"_FILE", path)
+	for name, read := range map[string]func() error{
+		"start": func() error {
+			s, err := loadSecrets(t.Context(), dbtest.NewSQLite(t), "sqlite://stoa.db")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = s.openKeyring()
+			return err
+		},
+		"doctor": func() error { _, _, _, err := DatabaseSettings{URL: "sqlite://stoa.db"}.FindSecrets(); return err },
+	} {
+		err := read()
+		if want := MasterKeyName + "_FILE (" + path + ")"; err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "canary") {
+			t.Errorf("%s: got %v, want an error with %s", name, err, want)
+		}
+	}
+}
+
 // TestSecretsPath checks that the start names the whole path of the file with the generated secrets.
 func TestSecretsPath(t *testing.T) {
 	t.Chdir(t.TempDir())

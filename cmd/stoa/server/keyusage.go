@@ -52,6 +52,21 @@ func CountKeyUsage(ctx context.Context, d *db.DB, keys *keyring.Keyring) ([]KeyU
 	return all, err
 }
 
+// ListMissingKeys returns the ids of the master keys that rows of d need and keys lacks, in order.
+func ListMissingKeys(ctx context.Context, d *db.DB, keys *keyring.Keyring) ([]string, error) {
+	counts, err := countRowsByKey(ctx, d)
+	var ids []string
+	for _, table := range counts {
+		for id := range table {
+			if !keys.HasKey(id) {
+				ids = append(ids, id)
+			}
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), err
+}
+
 // countRowsByKey counts the rows of each table of sealedColumns by the id of their master key.
 func countRowsByKey(ctx context.Context, d *db.DB) ([]map[string]int64, error) {
 	counts := make([]map[string]int64, len(sealedColumns))
@@ -208,14 +223,34 @@ func (f FormerKeys) record(ctx context.Context, trail *audit.Trail, keys *keyrin
 	return trail.Record(ctx, audit.Entry{Actor: audit.System, Action: action, Detail: map[string]any{"master_key": keys.CurrentKeyID(), "former": f.Replaced}})
 }
 
-// recordKeyChange records in the audit trail that the first master key has changed. A process calls it before anything in
-// it encrypts rows again, since the rows under the former key are what shows the change.
-func recordKeyChange(ctx context.Context, d *db.DB, keys *keyring.Keyring, trail *audit.Trail) error {
-	if len(keys.FormerKeyIDs()) == 0 {
+// recordRemoval records that the change to the only master key is complete if the processes with both keys ended before one
+// of them saw that no row is under a former key: the operator may remove that as soon as stoa secrets status counts none.
+func (f FormerKeys) recordRemoval(ctx context.Context, d *db.DB, trail *audit.Trail, keys *keyring.Keyring) error {
+	if f.last.Action != actionKeyChange || f.last.Detail["master_key"] != keys.CurrentKeyID() {
 		return nil
 	}
+	usage, err := CountKeyUsage(ctx, d, keys)
+	if err != nil {
+		return err
+	}
+	for _, table := range usage {
+		if table.Unknown > 0 {
+			return nil
+		}
+	}
+	return trail.Record(ctx, audit.Entry{Actor: audit.System, Action: actionKeyComplete, Detail: map[string]any{"master_key": keys.CurrentKeyID(), "former": f.last.Detail["former"]}})
+}
+
+// recordKeyChange records in the audit trail that the first master key has changed, or that a change is complete whose former
+// key the process no longer has. A process calls it before anything in it encrypts rows again, since the rows under the former
+// key are what shows the change.
+func recordKeyChange(ctx context.Context, d *db.DB, keys *keyring.Keyring, trail *audit.Trail) error {
 	former, err := ReadFormerKeys(ctx, d, keys, trail)
-	if err == nil {
+	switch {
+	case err != nil:
+	case len(keys.FormerKeyIDs()) == 0:
+		err = former.recordRemoval(ctx, d, trail, keys)
+	default:
 		err = former.record(ctx, trail, keys)
 	}
 	if err != nil {

@@ -163,6 +163,55 @@ func TestMasterKeyAudit(t *testing.T) {
 	})
 }
 
+// TestMasterKeyAuditWithoutLook ends the process with both keys before it has seen that no row is under the former key: the
+// start with the new key alone records the end of the change, once, and not while rows are under another key.
+func TestMasterKeyAuditWithoutLook(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		execute := func(sql string, args ...any) {
+			t.Helper()
+			var b db.Batch
+			b.Exec(nil, sql, args...)
+			if err := d.Platform().Do(t.Context(), &b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before, after := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
+		both, alone := tenancytest.NewKeyring(t, after, before), tenancytest.NewKeyring(t, after)
+		old, next := both.FormerKeyIDs()[0], both.CurrentKeyID()
+		checkAfterStart := func(keys *keyring.Keyring, want ...string) {
+			t.Helper()
+			trail := audit.New(d, keys, nil)
+			if err := recordKeyChange(t.Context(), d, keys, trail); err != nil {
+				t.Fatal(err)
+			}
+			entries, _, err := trail.List(t.Context(), audit.Query{Size: 10, Filter: audit.Filter{Action: "master_key"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, e := range slices.Backward(entries) {
+				got = append(got, fmt.Sprint(e.Action, " ", e.Detail["master_key"], e.Detail["former"]))
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("the audit trail (-want +got):\n%s", diff)
+			}
+		}
+		execute(`INSERT INTO signing_key (generation, id, seed, master, signs_from, created_at) VALUES (1, 'key', $1, $2, 0, 0)`, []byte{1}, old)
+		checkAfterStart(tenancytest.NewKeyring(t, before))
+		changed, done := fmt.Sprint("master_key.change ", next, []string{old}), fmt.Sprint("master_key.complete ", next, []string{old})
+		checkAfterStart(both, changed)
+		checkAfterStart(alone, changed)
+		execute(`UPDATE signing_key SET master = $1`, next)
+		if err := audit.New(d, both, nil).Reseal(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			checkAfterStart(alone, changed, done)
+		}
+	})
+}
+
 // TestMasterKeyAuditOfProcesses starts whole servers with the keys of each step: a starting server encrypts the signing
 // keys again before it serves, and the trail has the change all the same.
 func TestMasterKeyAuditOfProcesses(t *testing.T) {

@@ -9,11 +9,24 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"stoa/agentsvc/trail"
 )
+
+// ParseRedisURL returns the options of a client of the Redis at url. Its handshake has no command that Redis 7.0 lacks, such as
+// CLIENT SETINFO and CLIENT MAINT_NOTIFICATIONS: their errors would be counted as failures of Redis.
+func ParseRedisURL(url string) (*redis.Options, error) {
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return o, nil
+}
 
 // redisLogger logs the messages of the Redis client at debug level: the client reports every attempt to reach an
 // unavailable server, and the users of the client already report the outage once.

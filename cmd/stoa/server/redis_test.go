@@ -4,14 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"stoa/cmd/stoa/server/metrics"
+	"stoa/tenancy/db/dbtest"
+	"stoa/tenancy/signal"
 )
 
 // TestTracesOfRedis checks that the Redis commands of a recorded call are recorded, without keys and values.
@@ -51,6 +59,50 @@ func TestTracesOfRedis(t *testing.T) {
 	}
 	if got["get Unset"] != 1 || got["pipeline Unset"] != 1 {
 		t.Errorf("recorded are %v, want one get and one pipeline", got)
+	}
+}
+
+// TestRedisHandshake sends a signal through a healthy Redis of a version that does not have every command of the client's
+// handshake: no error is counted.
+func TestRedisHandshake(t *testing.T) {
+	t.Parallel()
+	url := os.Getenv("STOA_TEST_REDIS")
+	if url == "" {
+		t.Skip("NOT TESTED ON REDIS: STOA_TEST_REDIS is not set; run `make test`, or .ci/with-services go test ...")
+	}
+	recorder, err := metrics.NewRecorder(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var opened closers
+	t.Cleanup(func() { _ = opened.close() })
+	o := Options{Log: slog.New(slog.DiscardHandler), Settings: Settings{Database: DatabaseSettings{RedisURL: url}}}
+	var buses [2]*signal.Bus
+	for i := range buses {
+		if buses[i], err = openBus(o, nil, telemetry{metrics: recorder}, &opened); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- buses[i].Run(ctx) }()
+		t.Cleanup(func() { cancel(); <-ended })
+	}
+	var arrived atomic.Bool
+	t.Cleanup(buses[1].WatchTopic("handshake", func(key string) {
+		if key != "" { // "" is for each connection
+			arrived.Store(true)
+		}
+	}))
+	dbtest.WaitUntil(t, "a signal arrives", func() bool {
+		buses[0].Publish("handshake", "key")
+		return arrived.Load()
+	})
+	w := httptest.NewRecorder()
+	recorder.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.HasPrefix(line, `stoa_redis_errors_total{`) && !strings.HasSuffix(line, " 0\n") {
+			t.Errorf("a healthy Redis has errors: %s", line)
+		}
 	}
 }
 

@@ -34,7 +34,7 @@ type processSecrets struct {
 	metricsToken string
 	// path is the absolute path of the file that contains the admin secret, "" if that came from the environment.
 	path string
-	// masterKeySource is where the master keys came from, for messages: the variable, or its line in the file at path.
+	// masterKeySource is where the master keys came from, for messages: the variable, the file that it names, or its line in the file at path.
 	masterKeySource string
 }
 
@@ -43,7 +43,7 @@ type processSecrets struct {
 // is an error, because a new one would not decrypt them. On PostgreSQL a missing secret is an error, because all
 // processes on the database must have the same.
 func loadSecrets(ctx context.Context, d *db.DB, database string) (processSecrets, error) {
-	s := processSecrets{masterKeySource: MasterKeyName}
+	s := processSecrets{masterKeySource: describeSource(MasterKeyName)}
 	var errs [3]error
 	s.adminSecret, errs[0] = readSecret(AdminSecretName)
 	s.masterKeys, errs[1] = readSecret(MasterKeyName)
@@ -69,7 +69,7 @@ func loadSecrets(ctx context.Context, d *db.DB, database string) (processSecrets
 // FindSecrets returns the admin secret and the master keys that a server with these settings would use, and where the keys
 // come from, for messages. It generates none: on SQLite admin is "" and keys nil where the first start would.
 func (s DatabaseSettings) FindSecrets() (admin string, keys *keyring.Keyring, source string, err error) {
-	found := processSecrets{masterKeySource: MasterKeyName}
+	found := processSecrets{masterKeySource: describeSource(MasterKeyName)}
 	var errs [2]error
 	found.adminSecret, errs[0] = readSecret(AdminSecretName)
 	found.masterKeys, errs[1] = readSecret(MasterKeyName)
