@@ -150,7 +150,7 @@ var routeProbes = map[string][]isolationProbe{
 	"POST /admin/apps/{app}/keys/{key}:rotate":            {{path: "/admin/apps/{app}/keys/{key}:rotate", body: emptyBody}},
 	"DELETE /admin/apps/{app}/keys/{key}":                 {{path: "/admin/apps/{app}/keys/{key}"}},
 	"GET /admin/apps/{app}/tools":                         {{path: "/admin/apps/{app}/tools"}},
-	"POST /admin/apps/{app}/tools/{server}/{tool}:accept": {{path: "/admin/apps/{app}/tools/shop/echo:accept", body: func(appIDs) any { return map[string]any{"hash": "x"} }}},
+	"POST /admin/apps/{app}/tools/{mcp_server}/{tool}:accept": {{path: "/admin/apps/{app}/tools/shop/echo:accept", body: func(appIDs) any { return map[string]any{"hash": "x"} }}},
 	"GET /admin/apps/{app}/roles":                         {{path: "/admin/apps/{app}/roles"}},
 	"POST /admin/apps/{app}/roles":                        {{path: "/admin/apps/{app}/roles", body: func(appIDs) any { return map[string]any{"name": "thief", "scopes": []string{"tasks:read"}} }}},
 	"PUT /admin/apps/{app}/roles/{role}":                  {{path: "/admin/apps/{app}/roles/desk", body: func(appIDs) any { return map[string]any{"scopes": []string{"tasks:read"}} }}},

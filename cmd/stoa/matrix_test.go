@@ -139,7 +139,7 @@ var routeAccess = map[string]accessRule{
 	"DELETE /admin/apps/{app}/roles/{role}":               {path: "/admin/apps/acme/roles/nosuch", access: operatorOnly},
 	"GET /admin/apps/{app}/authz/explain":                 {path: "/admin/apps/acme/authz/explain?subject=x&action=tasks:read", access: operatorOnly},
 	"GET /admin/apps/{app}/tools":                         {path: "/admin/apps/acme/tools", access: operatorOnly},
-	"POST /admin/apps/{app}/tools/{server}/{tool}:accept": {path: "/admin/apps/acme/tools/shop/echo:accept", body: map[string]any{"hash": "x"}, access: operatorOnly},
+	"POST /admin/apps/{app}/tools/{mcp_server}/{tool}:accept": {path: "/admin/apps/acme/tools/shop/echo:accept", body: map[string]any{"hash": "x"}, access: operatorOnly},
 	"GET /admin/schema":                                   {path: "/admin/schema", access: operatorOnly},
 	"GET /admin/queue":                                    {path: "/admin/queue", access: operatorOnly},
 	"GET /admin/processes":                                {path: "/admin/processes", access: operatorOnly},
