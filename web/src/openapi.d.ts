@@ -994,7 +994,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/admin/apps/{app}/tools/{server}/{tool}:accept": {
+    "/admin/apps/{app}/tools/{mcp_server}/{tool}:accept": {
         parameters: {
             query?: never;
             header?: never;
@@ -2652,24 +2652,55 @@ export interface components {
                 credentials?: string;
             };
         };
+        /** @description Artifact of A2A 1.0 */
+        A2AArtifact: {
+            artifactId: string;
+            name?: string;
+            description?: string;
+            parts: components["schemas"]["A2APart"][];
+            metadata?: {
+                [key: string]: unknown;
+            };
+            extensions?: string[];
+        };
+        /** @description Artifact of A2A 0.3 */
+        A2AArtifact03: {
+            artifactId: string;
+            name?: string;
+            description?: string;
+            parts: components["schemas"]["A2APart03"][];
+            metadata?: {
+                [key: string]: unknown;
+            };
+            extensions?: string[];
+        };
         A2AArtifactEvent03: {
             /** @constant */
             kind: "artifact-update";
             taskId: string;
             contextId: string;
-            artifact: {
-                [key: string]: unknown;
-            };
+            artifact: components["schemas"]["A2AArtifact03"];
             append?: boolean;
             lastChunk?: boolean;
             metadata?: {
                 [key: string]: unknown;
             };
         };
+        /** @description Artifact of A2A 0.3 over REST */
+        A2AArtifactREST03: {
+            artifactId: string;
+            name?: string;
+            description?: string;
+            parts: components["schemas"]["A2APartREST03"][];
+            metadata?: {
+                [key: string]: unknown;
+            };
+            extensions?: string[];
+        };
         A2ACall: components["schemas"]["A2ACallSendMessage"] | components["schemas"]["A2ACallSendStreamingMessage"] | components["schemas"]["A2ACallGetTask"] | components["schemas"]["A2ACallListTasks"] | components["schemas"]["A2ACallCancelTask"] | components["schemas"]["A2ACallSubscribeToTask"] | components["schemas"]["A2ACallCreateTaskPushNotificationConfig"] | components["schemas"]["A2ACallGetTaskPushNotificationConfig"] | components["schemas"]["A2ACallListTaskPushNotificationConfigs"] | components["schemas"]["A2ACallDeleteTaskPushNotificationConfig"] | components["schemas"]["A2ACallGetExtendedAgentCard"] | components["schemas"]["A2ACallMessageSend"] | components["schemas"]["A2ACallMessageStream"] | components["schemas"]["A2ACallTasksGet"] | components["schemas"]["A2ACallTasksList"] | components["schemas"]["A2ACallTasksCancel"] | components["schemas"]["A2ACallTasksResubscribe"] | components["schemas"]["A2ACallTasksPushNotificationConfigSet"] | components["schemas"]["A2ACallTasksPushNotificationConfigGet"] | components["schemas"]["A2ACallTasksPushNotificationConfigList"] | components["schemas"]["A2ACallTasksPushNotificationConfigDelete"] | components["schemas"]["A2ACallAgentGetAuthenticatedExtendedCard"];
         /** @description Needs the scope agents:call or agents:read. */
         A2ACallAgentGetAuthenticatedExtendedCard: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2682,7 +2713,7 @@ export interface components {
         A2ACallAnswer: components["schemas"]["A2ACallResult"] | components["schemas"]["RPCFailure"];
         /** @description Needs the scope agents:call or tasks:cancel. */
         A2ACallCancelTask: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2694,7 +2725,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call. */
         A2ACallCreateTaskPushNotificationConfig: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2706,7 +2737,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call. */
         A2ACallDeleteTaskPushNotificationConfig: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2718,7 +2749,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call or agents:read. */
         A2ACallGetExtendedAgentCard: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2730,7 +2761,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call or tasks:read. */
         A2ACallGetTask: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2742,7 +2773,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call. */
         A2ACallGetTaskPushNotificationConfig: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2754,7 +2785,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call. */
         A2ACallListTaskPushNotificationConfigs: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2766,7 +2797,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call or tasks:read. */
         A2ACallListTasks: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2778,7 +2809,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call. */
         A2ACallMessageSend: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2790,7 +2821,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call. */
         A2ACallMessageStream: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2801,14 +2832,14 @@ export interface components {
             params: components["schemas"]["A2ASend03"];
         };
         A2ACallResult: {
-            id: string | number | null;
+            id: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             result: components["schemas"]["A2ACard"] | components["schemas"]["A2AEvent"] | components["schemas"]["A2APush"] | components["schemas"]["A2APushList"] | components["schemas"]["A2APushStored03"] | components["schemas"]["A2APushStoredList03"] | components["schemas"]["A2ASendAnswer"] | components["schemas"]["A2ASendResult03"] | components["schemas"]["A2AStreamEvent03"] | components["schemas"]["A2ATask"] | components["schemas"]["A2ATask03"] | components["schemas"]["A2ATaskList"] | components["schemas"]["A2ATaskList03"] | components["schemas"]["Nothing"] | components["schemas"]["RPCNull"];
         };
         /** @description Needs the scope agents:call. */
         A2ACallSendMessage: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2816,11 +2847,11 @@ export interface components {
              * @enum {string}
              */
             method: "SendMessage";
-            params: components["schemas"]["A2ASendParams"];
+            params: components["schemas"]["A2ASend"];
         };
         /** @description Needs the scope agents:call. */
         A2ACallSendStreamingMessage: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2828,11 +2859,11 @@ export interface components {
              * @enum {string}
              */
             method: "SendStreamingMessage";
-            params: components["schemas"]["A2ASendParams"];
+            params: components["schemas"]["A2ASend"];
         };
         /** @description Needs the scope agents:call or tasks:read. */
         A2ACallSubscribeToTask: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2844,7 +2875,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call or tasks:cancel. */
         A2ACallTasksCancel: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2856,7 +2887,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call or tasks:read. */
         A2ACallTasksGet: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2868,7 +2899,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call or tasks:read. */
         A2ACallTasksList: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2880,7 +2911,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call. */
         A2ACallTasksPushNotificationConfigDelete: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2892,7 +2923,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call. */
         A2ACallTasksPushNotificationConfigGet: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2904,7 +2935,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call. */
         A2ACallTasksPushNotificationConfigList: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2916,7 +2947,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call. */
         A2ACallTasksPushNotificationConfigSet: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2928,7 +2959,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call or tasks:read. */
         A2ACallTasksResubscribe: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -2938,11 +2969,53 @@ export interface components {
             method: "tasks/resubscribe";
             params: components["schemas"]["A2ATaskRef"];
         };
-        /** @description AgentCard of A2A */
+        /** @description AgentCard of A2A: the members of 1.0, and those that only 0.3 has */
         A2ACard: {
             name: string;
-            description?: string;
-            version?: string;
+            description: string;
+            version: string;
+            provider?: {
+                organization: string;
+                url: string;
+            };
+            capabilities: {
+                streaming: boolean;
+                pushNotifications: boolean;
+                extendedAgentCard: boolean;
+            };
+            skills: {
+                id: string;
+                name: string;
+                description: string;
+                tags: string[];
+                examples?: string[];
+            }[];
+            supportedInterfaces: components["schemas"]["A2AInterface"][];
+            defaultInputModes: string[];
+            defaultOutputModes: string[];
+            securitySchemes?: {
+                [key: string]: components["schemas"]["A2ASecurityScheme"];
+            };
+            security_requirements?: components["schemas"]["A2ASecurityRequirement"][];
+            /** @description Of 0.3 */
+            protocolVersion?: string;
+            /** @description Of 0.3 */
+            url: string;
+            /** @description Of 0.3 */
+            preferredTransport?: string;
+            additionalInterfaces: components["schemas"]["A2ATransport"][];
+            /** @description Of 0.3 */
+            security?: {
+                [key: string]: string[];
+            }[];
+            /** @description Of 0.3 */
+            supportsAuthenticatedExtendedCard: boolean;
+            signatures?: components["schemas"]["A2ACardSignature"][];
+        };
+        /** @description A detached JWS (RFC 7515) over the members of A2A 1.0, in base64url */
+        A2ACardSignature: {
+            protected: string;
+            signature: string;
         };
         A2ADataPart03: {
             /** @constant */
@@ -2954,17 +3027,9 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        /** @description google.rpc.Status, as A2A 1.0 has it over REST */
+        /** @description The error of A2A 1.0 over REST */
         A2AError: {
-            error: {
-                /** @description The HTTP status */
-                code: number;
-                status: string;
-                message: string;
-                details: {
-                    [key: string]: unknown;
-                }[];
-            };
+            error: components["schemas"]["A2AErrorRecord"];
         };
         /** @description The error of A2A 0.3 over REST, and that of 1.0 in it */
         A2AError03: {
@@ -2977,62 +3042,42 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        /** @description StreamResponse of A2A, or the error that ends the stream */
+        /** @description google.rpc.Status */
+        A2AErrorRecord: {
+            /** @description The HTTP status */
+            code: number;
+            status: string;
+            message: string;
+            details: {
+                [key: string]: unknown;
+            }[];
+        };
+        /** @description StreamResponse of A2A 1.0, or the error that ends the stream */
         A2AEvent: {
             task?: components["schemas"]["A2ATask"];
-            message?: {
-                [key: string]: unknown;
-            };
+            message?: components["schemas"]["A2AReply"];
             statusUpdate?: {
                 taskId: string;
                 contextId: string;
-                status: {
-                    state: string;
-                } & {
+                status: components["schemas"]["A2AStatus"];
+                metadata?: {
                     [key: string]: unknown;
                 };
             };
             artifactUpdate?: {
                 taskId: string;
-                contextId?: string;
-                artifact: {
-                    [key: string]: unknown;
-                };
-                append?: boolean;
-                lastChunk?: boolean;
-            };
-            error?: {
-                [key: string]: unknown;
-            };
-        };
-        /** @description StreamResponse of A2A, or the error that ends the stream */
-        A2AEvent03: {
-            task?: components["schemas"]["A2ATask"];
-            message?: {
-                [key: string]: unknown;
-            };
-            statusUpdate?: {
-                taskId: string;
                 contextId: string;
-                status: {
-                    state: string;
-                } & {
-                    [key: string]: unknown;
-                };
-            };
-            artifactUpdate?: {
-                taskId: string;
-                contextId?: string;
-                artifact: {
-                    [key: string]: unknown;
-                };
+                artifact: components["schemas"]["A2AArtifact"];
                 append?: boolean;
                 lastChunk?: boolean;
+                metadata?: {
+                    [key: string]: unknown;
+                };
             };
-            error?: {
-                [key: string]: unknown;
-            };
+            error?: components["schemas"]["A2AErrorRecord"];
         };
+        /** @description An event of a stream, or the error that ends it */
+        A2AEvent03: components["schemas"]["A2AUpdateREST03"] | components["schemas"]["A2AError03"];
         A2AFilePart03: {
             /** @constant */
             kind: "file";
@@ -3048,16 +3093,22 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        /** @description One way to call an agent, as A2A 1.0 lists it */
+        A2AInterface: {
+            url: string;
+            /** @enum {string} */
+            protocolBinding: "JSONRPC" | "HTTP+JSON" | "GRPC";
+            protocolVersion: string;
+            /** @description What clients must send as the tenant of their calls */
+            tenant?: string;
+        };
         /** @description Message of A2A 1.0 */
         A2AMessage: {
             messageId?: string;
             contextId?: string;
             taskId?: string;
-            /**
-             * @description Users send ROLE_USER, or another form of it
-             * @enum {unknown}
-             */
-            role: "ROLE_USER" | "ROLE_AGENT" | "user" | "agent" | 1 | 2;
+            /** @description Users send ROLE_USER, or another form of it */
+            role: ("ROLE_USER" | "ROLE_AGENT" | "user" | "agent") | (1 | 2);
             parts: components["schemas"]["A2APart"][];
             metadata?: {
                 [key: string]: unknown;
@@ -3072,12 +3123,23 @@ export interface components {
             messageId?: string;
             contextId?: string;
             taskId?: string;
-            /**
-             * @description Users send user, or another form of it
-             * @enum {unknown}
-             */
-            role: "user" | "agent" | "ROLE_USER" | "ROLE_AGENT" | 1 | 2;
+            /** @description Users send user, or another form of it */
+            role: ("user" | "agent" | "ROLE_USER" | "ROLE_AGENT") | (1 | 2);
             parts: components["schemas"]["A2APart03"][];
+            metadata?: {
+                [key: string]: unknown;
+            };
+            extensions?: string[];
+            referenceTaskIds?: string[];
+        };
+        /** @description Message of A2A 0.3 over REST */
+        A2AMessageREST03: {
+            messageId: string;
+            contextId?: string;
+            taskId?: string;
+            /** @description Users send ROLE_USER, or another form of it */
+            role: ("ROLE_USER" | "ROLE_AGENT" | "user" | "agent") | (1 | 2);
+            content: components["schemas"]["A2APartREST03"][];
             metadata?: {
                 [key: string]: unknown;
             };
@@ -3101,6 +3163,26 @@ export interface components {
         };
         /** @description Part of A2A 0.3 */
         A2APart03: components["schemas"]["A2ATextPart03"] | components["schemas"]["A2AFilePart03"] | components["schemas"]["A2ADataPart03"];
+        /** @description Part of A2A 0.3 over REST: exactly one of text, file and data */
+        A2APartREST03: {
+            text?: string;
+            /** @description Either fileWithUri or fileWithBytes */
+            file?: {
+                fileWithUri?: string;
+                /** @description The base64 of the base64 of the bytes, as the libraries of A2A 0.3 have it; base64 once is accepted as well */
+                fileWithBytes?: string;
+                mimeType?: string;
+                name?: string;
+            };
+            data?: {
+                data?: {
+                    [key: string]: unknown;
+                };
+            };
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
         A2APush: {
             taskId?: string;
             /** @description The task's id where it is missing */
@@ -3200,18 +3282,75 @@ export interface components {
             pushNotificationConfig: components["schemas"]["A2AAddress03"];
         };
         A2APushStoredList03: components["schemas"]["A2APushStored03"][];
+        /** @description Message of A2A 1.0 as answers have it */
+        A2AReply: {
+            messageId: string;
+            contextId?: string;
+            taskId?: string;
+            /** @enum {string} */
+            role: "ROLE_USER" | "ROLE_AGENT";
+            parts: components["schemas"]["A2APart"][];
+            metadata?: {
+                [key: string]: unknown;
+            };
+            extensions?: string[];
+            referenceTaskIds?: string[];
+        };
         A2AReply03: components["schemas"]["A2AMessage03"] & {
             /** @constant */
             kind: "message";
         };
-        /** @description SendMessageRequest of A2A */
-        A2ASend: {
-            tenant?: string;
-            message: {
+        /** @description Message of A2A 0.3 over REST as answers have it */
+        A2AReplyREST03: {
+            messageId?: string;
+            contextId?: string;
+            taskId?: string;
+            /** @enum {string} */
+            role: "ROLE_USER" | "ROLE_AGENT";
+            content: components["schemas"]["A2APartREST03"][];
+            metadata?: {
                 [key: string]: unknown;
             };
+            extensions?: string[];
+            referenceTaskIds?: string[];
+        };
+        /** @description Schemes that are required together, with the scopes of each */
+        A2ASecurityRequirement: {
+            schemes: {
+                [key: string]: {
+                    list: string[];
+                };
+            };
+        };
+        /** @description A kind of credential: the nested members are those of A2A 1.0, the others those of 0.3 */
+        A2ASecurityScheme: {
+            /** @enum {string} */
+            type: "http" | "apiKey";
+            scheme?: string;
+            bearerFormat?: string;
+            name?: string;
+            in?: string;
+            httpAuthSecurityScheme?: {
+                scheme: string;
+                bearerFormat?: string;
+            };
+            apiKeySecurityScheme?: {
+                location: string;
+                name: string;
+            };
+        };
+        /** @description SendMessageRequest of A2A 1.0 */
+        A2ASend: {
+            /** @description Confirms the app or the agent; it changes neither */
+            tenant?: string;
+            message: components["schemas"]["A2AMessage"];
             configuration?: {
-                [key: string]: unknown;
+                /** @description Not read */
+                acceptedOutputModes?: string[];
+                historyLength?: number;
+                /** @description Whether not to wait for the task */
+                returnImmediately?: boolean;
+                taskPushNotificationConfig?: components["schemas"]["A2APush"];
             };
             metadata?: {
                 [key: string]: unknown;
@@ -3234,59 +3373,78 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        /** @description SendMessageResponse of A2A */
+        /** @description SendMessageResponse of A2A 1.0: the task, or the message of an agent that answers without one */
         A2ASendAnswer: {
             task?: components["schemas"]["A2ATask"];
-            message?: {
-                [key: string]: unknown;
-            };
+            message?: components["schemas"]["A2AReply"];
         };
-        /** @description SendMessageRequest of A2A 1.0 */
-        A2ASendParams: {
+        /** @description SendMessageResponse of A2A 0.3 over REST: the task, or the message of an agent that answers without one */
+        A2ASendAnswerREST03: {
+            task?: components["schemas"]["A2ATaskREST03"];
+            message?: components["schemas"]["A2AReplyREST03"];
+        };
+        /** @description SendMessageRequest of A2A 0.3 over REST */
+        A2ASendREST03: {
             /** @description Confirms the app or the agent; it changes neither */
             tenant?: string;
-            message: components["schemas"]["A2AMessage"];
+            message: components["schemas"]["A2AMessageREST03"];
             configuration?: {
                 /** @description Not read */
                 acceptedOutputModes?: string[];
                 historyLength?: number;
-                /** @description Whether not to wait for the task */
-                returnImmediately?: boolean;
-                taskPushNotificationConfig?: components["schemas"]["A2APush"];
+                /** @description Whether to wait for the task; a configuration without it does not wait */
+                blocking?: boolean;
+                pushNotification?: components["schemas"]["A2AAddress03"];
             };
             metadata?: {
                 [key: string]: unknown;
             };
         };
         A2ASendResult03: components["schemas"]["A2ATask03"] | components["schemas"]["A2AReply03"];
+        /** @description TaskStatus of A2A 1.0 */
+        A2AStatus: {
+            /** @enum {string} */
+            state: "TASK_STATE_SUBMITTED" | "TASK_STATE_WORKING" | "TASK_STATE_COMPLETED" | "TASK_STATE_FAILED" | "TASK_STATE_CANCELED" | "TASK_STATE_INPUT_REQUIRED" | "TASK_STATE_REJECTED" | "TASK_STATE_AUTH_REQUIRED";
+            message?: components["schemas"]["A2AReply"];
+            /** @description RFC 3339 */
+            timestamp: string;
+        };
+        /** @description TaskStatus of A2A 0.3 */
+        A2AStatus03: {
+            /** @enum {string} */
+            state: "submitted" | "working" | "completed" | "failed" | "canceled" | "input-required" | "rejected" | "auth-required" | "unknown";
+            message?: components["schemas"]["A2AReply03"];
+            /** @description RFC 3339 */
+            timestamp: string;
+        };
         A2AStatusEvent03: {
             /** @constant */
             kind: "status-update";
             taskId: string;
             contextId: string;
-            status: {
-                [key: string]: unknown;
-            };
+            status: components["schemas"]["A2AStatus03"];
             final: boolean;
             metadata?: {
                 [key: string]: unknown;
             };
         };
+        /** @description TaskStatus of A2A 0.3 over REST */
+        A2AStatusREST03: {
+            /** @enum {string} */
+            state: "TASK_STATE_SUBMITTED" | "TASK_STATE_WORKING" | "TASK_STATE_COMPLETED" | "TASK_STATE_FAILED" | "TASK_STATE_CANCELLED" | "TASK_STATE_INPUT_REQUIRED" | "TASK_STATE_REJECTED" | "TASK_STATE_AUTH_REQUIRED";
+            message?: components["schemas"]["A2AReplyREST03"];
+            /** @description RFC 3339 */
+            timestamp: string;
+        };
         /** @description What a stream of A2A 0.3 sends */
         A2AStreamEvent03: components["schemas"]["A2ATask03"] | components["schemas"]["A2AReply03"] | components["schemas"]["A2AStatusEvent03"] | components["schemas"]["A2AArtifactEvent03"];
-        /** @description Task of A2A */
+        /** @description Task of A2A 1.0 */
         A2ATask: {
             id: string;
-            contextId?: string;
-            status: {
-                state: string;
-            };
-            history?: {
-                [key: string]: unknown;
-            }[];
-            artifacts?: {
-                [key: string]: unknown;
-            }[];
+            contextId: string;
+            status: components["schemas"]["A2AStatus"];
+            history?: components["schemas"]["A2AReply"][];
+            artifacts?: components["schemas"]["A2AArtifact"][];
             metadata?: {
                 [key: string]: unknown;
             };
@@ -3297,16 +3455,9 @@ export interface components {
             kind: "task";
             id: string;
             contextId: string;
-            status: {
-                /** @enum {unknown} */
-                state: "submitted" | "working" | "completed" | "failed" | "canceled" | "input-required" | "rejected" | "auth-required" | "unknown";
-                message?: components["schemas"]["A2AReply03"];
-                timestamp?: string;
-            };
+            status: components["schemas"]["A2AStatus03"];
             history?: components["schemas"]["A2AReply03"][];
-            artifacts?: {
-                [key: string]: unknown;
-            }[];
+            artifacts?: components["schemas"]["A2AArtifact03"][];
             metadata?: {
                 [key: string]: unknown;
             };
@@ -3330,12 +3481,12 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        /** @description ListTasksResponse of A2A */
+        /** @description ListTasksResponse of A2A 1.0 */
         A2ATaskList: {
             tasks: components["schemas"]["A2ATask"][];
-            nextPageToken?: string;
-            totalSize?: number;
-            pageSize?: number;
+            nextPageToken: string;
+            totalSize: number;
+            pageSize: number;
         };
         A2ATaskList03: {
             tasks: components["schemas"]["A2ATask03"][];
@@ -3372,9 +3523,25 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        A2ATaskListREST03: {
+            tasks: components["schemas"]["A2ATaskREST03"][];
+            nextPageToken: string;
+            totalSize: number;
+        };
         /** @description What A2A sends beside the path, such as metadata */
         A2ATaskOrder: {
             [key: string]: unknown;
+        };
+        /** @description Task of A2A 0.3 over REST */
+        A2ATaskREST03: {
+            id: string;
+            contextId: string;
+            status: components["schemas"]["A2AStatusREST03"];
+            history?: components["schemas"]["A2AReplyREST03"][];
+            artifacts?: components["schemas"]["A2AArtifactREST03"][];
+            metadata?: {
+                [key: string]: unknown;
+            };
         };
         A2ATaskRef: {
             /** @description Confirms the app or the agent; it changes neither */
@@ -3397,11 +3564,40 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        /** @description One way to call an agent, as A2A 0.3 lists it */
+        A2ATransport: {
+            url: string;
+            transport: string;
+        };
+        /** @description StreamResponse of A2A 0.3 over REST */
+        A2AUpdateREST03: {
+            task?: components["schemas"]["A2ATaskREST03"];
+            message?: components["schemas"]["A2AReplyREST03"];
+            statusUpdate?: {
+                taskId: string;
+                contextId: string;
+                status: components["schemas"]["A2AStatusREST03"];
+                final?: boolean;
+                metadata?: {
+                    [key: string]: unknown;
+                };
+            };
+            artifactUpdate?: {
+                taskId: string;
+                contextId: string;
+                artifact: components["schemas"]["A2AArtifactREST03"];
+                append?: boolean;
+                lastChunk?: boolean;
+                metadata?: {
+                    [key: string]: unknown;
+                };
+            };
+        };
         AgentCall: components["schemas"]["AgentCallMessageSend"] | components["schemas"]["AgentCallMessageStream"] | components["schemas"]["AgentCallTasksGet"] | components["schemas"]["AgentCallTasksList"] | components["schemas"]["AgentCallTasksCancel"] | components["schemas"]["AgentCallTasksSubscribe"];
         AgentCallAnswer: components["schemas"]["AgentCallResult"] | components["schemas"]["RPCFailure"];
         /** @description Needs the scope agents:call. */
         AgentCallMessageSend: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -3413,7 +3609,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call. */
         AgentCallMessageStream: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -3424,14 +3620,14 @@ export interface components {
             params: components["schemas"]["AgentSend"];
         };
         AgentCallResult: {
-            id: string | number | null;
+            id: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             result: components["schemas"]["Task"] | components["schemas"]["TaskList"];
         };
         /** @description Needs the scope agents:call or tasks:cancel. */
         AgentCallTasksCancel: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -3443,7 +3639,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call or tasks:read. */
         AgentCallTasksGet: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -3455,7 +3651,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call or tasks:read. */
         AgentCallTasksList: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -3467,7 +3663,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call or tasks:read. */
         AgentCallTasksSubscribe: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -3533,7 +3729,7 @@ export interface components {
             /** @description Confirms the app or the agent; it changes neither */
             tenant?: string;
             context_id?: string;
-            /** @enum {unknown} */
+            /** @enum {string} */
             status?: "submitted" | "working" | "completed" | "failed" | "cancelled" | "input_required" | "rejected" | "auth_required";
             page_size?: number;
             page_token?: string;
@@ -3581,7 +3777,7 @@ export interface components {
             }[];
             /** @description Why the task failed */
             error?: {
-                /** @enum {unknown} */
+                /** @enum {string} */
                 code: "RESOURCE_EXHAUSTED" | "INVALID_ARGUMENT" | "FAILED_PRECONDITION" | "UNAVAILABLE" | "ABORTED" | "INTERNAL";
                 details: {
                     [key: string]: unknown;
@@ -3599,7 +3795,7 @@ export interface components {
             id: string;
             name: string;
             display_name: string;
-            /** @enum {unknown} */
+            /** @enum {string} */
             status: "active" | "suspended" | "deleting";
             /** @description Of the configuration */
             revision: number;
@@ -3635,7 +3831,7 @@ export interface components {
         AppCheck: {
             name: string;
             display_name: string;
-            /** @enum {unknown} */
+            /** @enum {string} */
             status: "active" | "suspended" | "deleting";
             /** @description Of the configuration */
             revision: number;
@@ -3758,7 +3954,7 @@ export interface components {
             id: string;
             name: string;
             display_name: string;
-            /** @enum {unknown} */
+            /** @enum {string} */
             status: "active" | "suspended" | "deleting";
             /** @description Of the configuration */
             revision: number;
@@ -3785,7 +3981,7 @@ export interface components {
                 [key: string]: unknown;
             };
             prompt: string;
-            /** @enum {unknown} */
+            /** @enum {string} */
             kind: "call" | "rerun";
             agent?: string;
             /** @description RFC 3339 */
@@ -3838,7 +4034,7 @@ export interface components {
         Budget: {
             name: string;
             scope: components["schemas"]["BudgetScope"];
-            /** @enum {unknown} */
+            /** @enum {string} */
             unit: "tokens" | "calls" | "money";
             /** @description Of money in nano-units */
             amount: number;
@@ -3846,13 +4042,13 @@ export interface components {
             amount_decimal?: string;
             /** @description Of money, ISO 4217 */
             currency?: string;
-            /** @enum {unknown} */
-            window: "minute" | "hour" | "day" | "week" | "month" | "year";
+            /** @enum {string} */
+            window: "minute" | "hour" | "day" | "week" | "month" | "year" | "total";
             /** @description By the time zone database */
             timezone: string;
             /** @description Calls beyond it are not made */
             hard: boolean;
-            /** @enum {unknown} */
+            /** @enum {string} */
             on_exhausted: "reject" | "pause";
             /** @description Percentages that are reported when they are passed */
             thresholds: number[];
@@ -3886,7 +4082,7 @@ export interface components {
         BudgetChange: {
             name?: string;
             scope?: components["schemas"]["BudgetScope"];
-            /** @enum {unknown} */
+            /** @enum {string} */
             unit?: "tokens" | "calls" | "money";
             /** @description Of money in nano-units */
             amount?: number;
@@ -3894,13 +4090,13 @@ export interface components {
             amount_decimal?: string;
             /** @description Of money, ISO 4217 */
             currency?: string;
-            /** @enum {unknown} */
-            window?: "minute" | "hour" | "day" | "week" | "month" | "year";
+            /** @enum {string} */
+            window?: "minute" | "hour" | "day" | "week" | "month" | "year" | "total";
             /** @description By the time zone database */
             timezone?: string;
             /** @description Calls beyond it are not made */
             hard?: boolean;
-            /** @enum {unknown} */
+            /** @enum {string} */
             on_exhausted?: "reject" | "pause";
             /** @description Percentages that are reported when they are passed */
             thresholds?: number[];
@@ -3911,7 +4107,7 @@ export interface components {
         BudgetOrder: {
             name: string;
             scope?: components["schemas"]["BudgetScope"];
-            /** @enum {unknown} */
+            /** @enum {string} */
             unit: "tokens" | "calls" | "money";
             /** @description Of money in nano-units */
             amount?: number;
@@ -3919,13 +4115,13 @@ export interface components {
             amount_decimal?: string;
             /** @description Of money, ISO 4217 */
             currency?: string;
-            /** @enum {unknown} */
-            window: "minute" | "hour" | "day" | "week" | "month" | "year";
+            /** @enum {string} */
+            window: "minute" | "hour" | "day" | "week" | "month" | "year" | "total";
             /** @description By the time zone database */
             timezone?: string;
             /** @description Calls beyond it are not made */
             hard?: boolean;
-            /** @enum {unknown} */
+            /** @enum {string} */
             on_exhausted?: "reject" | "pause";
             /** @description Percentages that are reported when they are passed */
             thresholds?: number[];
@@ -3950,6 +4146,7 @@ export interface components {
             /** @description Such as tasks:approve; agents:call:NAME where the caller may call some agents alone */
             scopes: string[];
         };
+        /** @description A card; that of a single agent has the members of A2ACard as well */
         Card: {
             name: string;
             description: string;
@@ -3962,10 +4159,14 @@ export interface components {
                 streaming: boolean;
                 push_notifications: boolean;
                 state_transition_history: boolean;
+                pushNotifications?: boolean;
+                extendedAgentCard?: boolean;
             };
             preferred_transport: string;
             provider?: {
-                [key: string]: unknown;
+                org: string;
+                organization: string;
+                url: string;
             };
             skills: {
                 id: string;
@@ -3974,11 +4175,30 @@ export interface components {
                 tags: string[];
             }[];
             security_schemes?: {
-                [key: string]: unknown;
+                [key: string]: {
+                    /** @enum {string} */
+                    type: "http" | "apiKey";
+                    scheme?: string;
+                    bearer_format?: string;
+                    name?: string;
+                    in?: string;
+                };
             };
             security?: {
-                [key: string]: unknown;
+                [key: string]: string[];
             }[];
+            supportedInterfaces?: components["schemas"]["A2AInterface"][];
+            defaultInputModes?: string[];
+            defaultOutputModes?: string[];
+            securitySchemes?: {
+                [key: string]: components["schemas"]["A2ASecurityScheme"];
+            };
+            security_requirements?: components["schemas"]["A2ASecurityRequirement"][];
+            protocolVersion?: string;
+            preferredTransport?: string;
+            additionalInterfaces?: components["schemas"]["A2ATransport"][];
+            supportsAuthenticatedExtendedCard?: boolean;
+            signatures?: components["schemas"]["A2ACardSignature"][];
         };
         CardList: {
             agents: components["schemas"]["Card"][];
@@ -4006,6 +4226,8 @@ export interface components {
                     /** @constant */
                     role: "assistant";
                     content: string;
+                    /** @description Always null: a refusal is content with the finish reason content_filter */
+                    refusal: string | null;
                     /** @description Tool calls of the agent that wait for decisions */
                     tool_calls?: {
                         id: string;
@@ -4014,17 +4236,34 @@ export interface components {
                         function: {
                             /** @constant */
                             name: "mcp_approval_request";
+                            /** @description JSON text */
                             arguments: string;
                         };
                     }[];
+                    metadata?: {
+                        /** @description The passages of documents that the answer refers to */
+                        citations: {
+                            [key: string]: unknown;
+                        }[];
+                    };
                 };
-                /** @enum {unknown} */
+                /** @description Always null */
+                logprobs: {
+                    [key: string]: unknown;
+                } | null;
+                /** @enum {string} */
                 finish_reason: "stop" | "content_filter" | "tool_calls";
             }[];
             usage: {
                 prompt_tokens: number;
                 completion_tokens: number;
                 total_tokens: number;
+                prompt_tokens_details: {
+                    cached_tokens: number;
+                };
+                completion_tokens_details: {
+                    reasoning_tokens: number;
+                };
             };
         };
         /** @description A chunk, or the error that ends the stream; the last line is [DONE] */
@@ -4039,30 +4278,62 @@ export interface components {
                 delta: {
                     /** @constant */
                     role?: "assistant";
-                    content?: string | null;
+                    content?: string;
                     tool_calls?: {
-                        [key: string]: unknown;
+                        index: number;
+                        id: string;
+                        /** @constant */
+                        type: "function";
+                        function: {
+                            /** @constant */
+                            name: "mcp_approval_request";
+                            /** @description JSON text */
+                            arguments: string;
+                        };
                     }[];
+                    metadata?: {
+                        /** @description The passages of documents that the answer refers to */
+                        citations: {
+                            [key: string]: unknown;
+                        }[];
+                    };
                 };
-                /** @enum {unknown} */
-                finish_reason?: "stop" | "content_filter" | "tool_calls" | null;
+                /** @description Always null */
+                logprobs: {
+                    [key: string]: unknown;
+                } | null;
+                /** @description null until the last chunk */
+                finish_reason: ("stop" | "content_filter" | "tool_calls") | null;
             }[];
+            /** @description With include_usage: null in all chunks but the last */
             usage?: {
-                [key: string]: unknown;
+                prompt_tokens: number;
+                completion_tokens: number;
+                total_tokens: number;
+                prompt_tokens_details: {
+                    cached_tokens: number;
+                };
+                completion_tokens_details: {
+                    reasoning_tokens: number;
+                };
             } | null;
-            error?: {
-                [key: string]: unknown;
-            };
+            error?: components["schemas"]["OpenAIErrorRecord"];
         } & (unknown | unknown);
         CompletionRequest: {
             /** @description The name of an agent */
             model: string;
             messages: {
-                /** @enum {unknown} */
+                /** @enum {string} */
                 role: "user" | "assistant" | "system" | "developer" | "tool";
-                content?: string | unknown[] | null;
+                content?: string | {
+                    [key: string]: unknown;
+                }[] | null;
                 /** @description Of an approval request */
-                tool_calls?: unknown[];
+                tool_calls?: ({
+                    id: string;
+                } & {
+                    [key: string]: unknown;
+                })[];
                 /** @description The approval request that the message decides */
                 tool_call_id?: string;
             }[];
@@ -4137,7 +4408,7 @@ export interface components {
             pending: number;
             /** @description In whole units of the currency, such as 12.50 */
             pending_decimal: string;
-            /** @enum {unknown} */
+            /** @enum {string} */
             status: "open" | "used" | "expired" | "revoked";
             /** @description RFC 3339 */
             expires_at: string | null;
@@ -4195,7 +4466,7 @@ export interface components {
             title: string;
             mediaType: string;
             bytes: number;
-            /** @enum {unknown} */
+            /** @enum {string} */
             state: "pending" | "indexed" | "failed" | "deleting";
             /** @description Why the document could not be indexed */
             error?: string;
@@ -4232,9 +4503,8 @@ export interface components {
         };
         DocumentSearch: {
             query: string;
-            /** @description 1 to 100 */
             limit?: number;
-            /** @enum {unknown} */
+            /** @enum {string} */
             mode?: "hybrid" | "vector" | "text";
             /** @description Metadata that the documents must have */
             filter?: {
@@ -4259,16 +4529,16 @@ export interface components {
                 line?: number;
                 url?: string;
             }[];
-            /** @enum {unknown} */
+            /** @enum {string} */
             mode: "hybrid" | "vector" | "text";
             /** @description Why a part of the search was left out */
             degraded?: string;
         };
         DocumentStore: {
             name: string;
-            /** @enum {unknown} */
+            /** @enum {string} */
             source: "directory" | "sql" | "api" | "upload";
-            /** @enum {unknown} */
+            /** @enum {string} */
             state: "ready" | "indexing" | "failed";
             /** @description Why the source cannot be read */
             error?: string;
@@ -4282,7 +4552,7 @@ export interface components {
             embedder: string;
             /**
              * @description How a search compares vectors: with each of them, or by an approximate index. Absent if the platform's database has none
-             * @enum {unknown}
+             * @enum {string}
              */
             vectorIndex?: "exact" | "hnsw";
             embeddedTokens?: number;
@@ -4310,7 +4580,7 @@ export interface components {
             scope?: string;
             /**
              * @description Of a limit: calls or tokens
-             * @enum {unknown}
+             * @enum {string}
              */
             type?: "count" | "token";
             /** @description Of a limit: such as minute */
@@ -4408,9 +4678,9 @@ export interface components {
         Invoice: {
             /** @description The month; with -2 and so on behind it for one that replaces a reversed one, with -closing for late usage that was invoiced when the app was deleted, and with -reversal for a credit note */
             id: string;
-            /** @enum {unknown} */
+            /** @enum {string} */
             kind: "invoice" | "credit_note";
-            /** @enum {unknown} */
+            /** @enum {string} */
             status: "draft" | "final" | "reversed";
             number?: number;
             app: string;
@@ -4611,7 +4881,7 @@ export interface components {
         };
         LedgerEntry: {
             id: number;
-            /** @enum {unknown} */
+            /** @enum {string} */
             kind: "charge" | "rounding" | "tax" | "cost" | "grant" | "use" | "expiry" | "revocation" | "reinstatement" | "return" | "reversal";
             invoice?: string;
             credit?: string;
@@ -4634,7 +4904,7 @@ export interface components {
             at: string;
             /**
              * @description The name of the member that has the fact
-             * @enum {unknown}
+             * @enum {string}
              */
             kind: "status" | "message" | "artifact" | "model_call" | "tool_call" | "tool_result" | "approval" | "decision" | "finding" | "sources" | "checkpoint" | "attempt";
             /** @description The path of the sub-agent that it comes from; missing = the task's own agent */
@@ -4702,7 +4972,7 @@ export interface components {
                     [key: string]: unknown;
                 };
                 prompt: string;
-                /** @enum {unknown} */
+                /** @enum {string} */
                 kind: "call" | "rerun" | "credential" | "budget";
                 agent?: string;
                 /** @description RFC 3339 */
@@ -4712,7 +4982,7 @@ export interface components {
             };
             decision?: {
                 call_id: string;
-                /** @enum {unknown} */
+                /** @enum {string} */
                 outcome: "approve" | "reject" | "expire" | "supply";
                 arguments?: {
                     [key: string]: unknown;
@@ -4726,7 +4996,7 @@ export interface components {
             };
             finding?: {
                 guardrail: string;
-                /** @enum {unknown} */
+                /** @enum {string} */
                 phase: "input" | "output" | "tool";
                 rule: string;
                 action: string;
@@ -4764,7 +5034,7 @@ export interface components {
         MCPCallAnswer: components["schemas"]["MCPCallResult"] | components["schemas"]["RPCFailure"];
         /** @description Needs the scope agents:call. */
         MCPCallInitialize: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -4776,7 +5046,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call or tasks:cancel. */
         MCPCallNotificationsCancelled: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -4788,7 +5058,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call. */
         MCPCallNotificationsInitialized: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -4800,7 +5070,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call. */
         MCPCallPing: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -4811,14 +5081,14 @@ export interface components {
             params?: components["schemas"]["MCPParams"];
         };
         MCPCallResult: {
-            id: string | number | null;
+            id: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             result: components["schemas"]["MCPDiscovered"] | components["schemas"]["MCPInitialized"] | components["schemas"]["MCPToolList"] | components["schemas"]["MCPToolResult"] | components["schemas"]["Nothing"];
         };
         /** @description Needs the scope agents:call. */
         MCPCallServerDiscover: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -4830,7 +5100,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call. */
         MCPCallToolsCall: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -4842,7 +5112,7 @@ export interface components {
         };
         /** @description Needs the scope agents:call. */
         MCPCallToolsList: {
-            id?: string | number | null;
+            id?: components["schemas"]["RPCID"];
             /** @constant */
             jsonrpc: "2.0";
             /**
@@ -4858,7 +5128,7 @@ export interface components {
             _meta?: components["schemas"]["MCPMeta"];
         };
         MCPContent: {
-            /** @enum {unknown} */
+            /** @enum {string} */
             type: "text" | "image" | "audio" | "resource_link" | "resource";
             text?: string;
             /** @description In base64 */
@@ -4958,7 +5228,7 @@ export interface components {
             structuredContent?: {
                 task_id: string;
                 context_id: string;
-                /** @enum {unknown} */
+                /** @enum {string} */
                 state: "submitted" | "working" | "completed" | "failed" | "cancelled" | "input_required" | "rejected" | "auth_required";
                 text: string;
                 data?: unknown;
@@ -4990,13 +5260,13 @@ export interface components {
         };
         Message: {
             message_id?: string;
-            /** @enum {unknown} */
+            /** @enum {string} */
             role: "user" | "agent";
             parts: components["schemas"]["Part"][];
             tool_calls?: components["schemas"]["ToolCall"][];
             metadata?: components["schemas"]["AnswerMetadata"];
         };
-        /** @enum {unknown} */
+        /** @enum {string} */
         Meter: "input_tokens" | "output_tokens" | "cache_read_tokens" | "cache_write_tokens" | "reasoning_tokens" | "model_calls" | "tool_calls" | "runs" | "run_seconds" | "embeddings" | "stored_bytes";
         Model: {
             id: string;
@@ -5038,10 +5308,10 @@ export interface components {
                 id: string;
                 /**
                  * @description a2a for an address of a caller's, webhook for the callback of a delivery, notification for one of the agent's configuration
-                 * @enum {unknown}
+                 * @enum {string}
                  */
                 form: "a2a/1.0" | "a2a/0.3" | "webhook" | "notification";
-                /** @enum {unknown} */
+                /** @enum {string} */
                 status: "open" | "done" | "dead";
                 /** @description since the last that did not fail */
                 failed_attempts: number;
@@ -5052,14 +5322,15 @@ export interface components {
             }[];
         };
         OpenAIError: {
-            error: {
-                message: string;
-                type: string;
-                param: string | null;
-                code: string | null;
-                details?: {
-                    [key: string]: unknown;
-                };
+            error: components["schemas"]["OpenAIErrorRecord"];
+        };
+        OpenAIErrorRecord: {
+            message: string;
+            type: string;
+            param: string | null;
+            code: string | null;
+            details?: {
+                [key: string]: unknown;
             };
         };
         OpenAIResponse: {
@@ -5067,7 +5338,7 @@ export interface components {
             /** @constant */
             object: "response";
             created_at: number;
-            /** @enum {unknown} */
+            /** @enum {string} */
             status: "queued" | "in_progress" | "completed" | "incomplete" | "failed" | "cancelled";
             background?: boolean;
             error: {
@@ -5082,19 +5353,45 @@ export interface components {
                 reason: "content_filter";
             } | null;
             model: string;
-            output: {
-                id: string;
-                /** @enum {unknown} */
-                type: "message" | "mcp_call" | "mcp_approval_request";
-            }[];
+            output: components["schemas"]["ResponseItem"][];
             previous_response_id: string | null;
             usage: {
                 input_tokens: number;
+                input_tokens_details: {
+                    cached_tokens: number;
+                };
                 output_tokens: number;
+                output_tokens_details: {
+                    reasoning_tokens: number;
+                };
                 total_tokens: number;
             } | null;
             metadata: {
                 [key: string]: unknown;
+            };
+            user?: string;
+            safety_identifier?: string;
+            /** @description Always true */
+            store: boolean;
+            /** @description Always true */
+            parallel_tool_calls: boolean;
+            /** @description Always null */
+            instructions: string | null;
+            /** @description Always null */
+            temperature: number | null;
+            /** @description Always null */
+            top_p: number | null;
+            /** @constant */
+            tool_choice: "auto";
+            /** @description Always empty */
+            tools: {
+                [key: string]: unknown;
+            }[];
+            text: {
+                format: {
+                    /** @constant */
+                    type: "text";
+                };
             };
         };
         Overage: {
@@ -5105,7 +5402,7 @@ export interface components {
             amount_decimal?: string;
         };
         Part: {
-            /** @enum {unknown} */
+            /** @enum {string} */
             type: "text" | "file" | "data";
             text?: string;
             name?: string;
@@ -5190,7 +5487,7 @@ export interface components {
             created_at?: string | null;
         };
         PriceItem: {
-            /** @enum {unknown} */
+            /** @enum {string} */
             kind: "cost" | "charge";
             meter: components["schemas"]["Meter"];
             provider?: string;
@@ -5219,11 +5516,11 @@ export interface components {
             host: string;
             version: string;
             commit: string;
-            /** @enum {unknown} */
+            /** @enum {string} */
             role: "all" | "web" | "worker";
             /**
              * @description lost was not seen for 40 seconds
-             * @enum {unknown}
+             * @enum {string}
              */
             status: "serving" | "stopping" | "lost";
             /** @description It gives this answer */
@@ -5280,25 +5577,27 @@ export interface components {
         RPCFailure: {
             /** @constant */
             jsonrpc: "2.0";
-            id: string | number | null;
+            id: components["schemas"]["RPCID"];
             error: components["schemas"]["RPCError"];
         };
+        /** @description The id of a request of JSON-RPC */
+        RPCID: string | number | null;
         RPCNull: null;
         RPCRefusal: components["schemas"]["RPCFailure"] | components["schemas"]["ApiError"];
         RateLimit: {
             /**
              * @description What is counted together
-             * @enum {unknown}
+             * @enum {string}
              */
             per: "app" | "agent" | "key";
             /** @description Of a limit per agent: of this agent alone */
             agent?: string;
             /**
              * @description Requests, or tokens of models
-             * @enum {unknown}
+             * @enum {string}
              */
             type: "count" | "token";
-            /** @enum {unknown} */
+            /** @enum {string} */
             window: "minute" | "hour" | "day" | "week" | "month";
             limit: number;
         };
@@ -5326,6 +5625,21 @@ export interface components {
             /** @description How many the filter still selects */
             remaining: number;
         };
+        /** @description A tool call that waits for a decision */
+        ResponseApprovalRequest: {
+            id: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "mcp_approval_request";
+            /** @description The agent that makes the call */
+            server_label: string;
+            /** @description The tool */
+            name: string;
+            /** @description JSON text */
+            arguments: string;
+        };
         ResponseEvent: {
             /** @description As the event is named, such as response.output_text.delta */
             type: string;
@@ -5334,35 +5648,96 @@ export interface components {
             output_index?: number;
             content_index?: number;
             item_id?: string;
-            item?: {
-                [key: string]: unknown;
-            };
-            part?: {
-                [key: string]: unknown;
-            };
+            item?: components["schemas"]["ResponseItem"];
+            part?: components["schemas"]["ResponseText"];
             delta?: string;
             text?: string;
             code?: string | null;
             message?: string;
+            /** @description Always empty */
+            logprobs?: {
+                [key: string]: unknown;
+            }[];
+            /** @description JSON text */
+            arguments?: string;
+            param?: string | null;
+            error?: components["schemas"]["OpenAIErrorRecord"];
+        };
+        ResponseItem: components["schemas"]["ResponseMessage"] | components["schemas"]["ResponseToolCall"] | components["schemas"]["ResponseApprovalRequest"];
+        /** @description A message of the agent */
+        ResponseMessage: {
+            id: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "message";
+            /** @constant */
+            role: "assistant";
+            /** @enum {string} */
+            status: "in_progress" | "completed" | "incomplete" | "failed";
+            content: components["schemas"]["ResponseText"][];
+            metadata?: {
+                /** @description The passages of documents that the answer refers to */
+                citations: {
+                    [key: string]: unknown;
+                }[];
+            };
         };
         ResponseRequest: {
             /** @description The name of an agent */
             model: string;
             /** @description A message, or items: messages, decisions (mcp_approval_response) and items of earlier outputs */
-            input: string | unknown[];
+            input: string | {
+                [key: string]: unknown;
+            }[];
             instructions?: string | null;
             /** @description The response whose conversation goes on */
             previous_response_id?: string | null;
             stream?: boolean | null;
             /** @description Answer at once; the response is read later */
             background?: boolean | null;
-            /** @enum {unknown} */
             store?: true | null;
             user?: string;
             safety_identifier?: string;
             metadata?: {
                 [key: string]: unknown;
             } | null;
+        };
+        ResponseText: {
+            /** @constant */
+            type: "output_text";
+            text: string;
+            /** @description Always empty */
+            annotations: {
+                [key: string]: unknown;
+            }[];
+            /** @description Always empty */
+            logprobs: {
+                [key: string]: unknown;
+            }[];
+        };
+        /** @description A tool call that the server has made */
+        ResponseToolCall: {
+            id: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "mcp_call";
+            /** @enum {string} */
+            status: "in_progress" | "completed" | "incomplete" | "failed";
+            /** @description The agent that makes the call */
+            server_label: string;
+            /** @description The tool */
+            name: string;
+            /** @description JSON text */
+            arguments: string;
+            /** @description The approval request that let it run */
+            approval_request_id: string | null;
+            /** @description Always null: the result is for the agent's model */
+            output: string | null;
+            error: string | null;
         };
         Retention: {
             /** @description Such as 720h */
@@ -5411,9 +5786,9 @@ export interface components {
             starts: {
                 /** @description RFC 3339 */
                 at: string;
-                /** @enum {unknown} */
+                /** @enum {string} */
                 kind: "tick" | "manual" | "delivery";
-                /** @enum {unknown} */
+                /** @enum {string} */
                 outcome: "started" | "repeated" | "unsigned" | "refused" | "invalid" | "failed";
                 task_id?: string;
                 /** @description Why there is no task */
@@ -5421,7 +5796,7 @@ export interface components {
             }[];
         };
         Status: {
-            /** @enum {unknown} */
+            /** @enum {string} */
             state: "submitted" | "working" | "completed" | "failed" | "cancelled" | "input_required" | "rejected" | "auth_required";
             message?: components["schemas"]["Message"];
             /** @description RFC 3339 */
@@ -5432,7 +5807,7 @@ export interface components {
             title: string;
             mediaType: string;
             bytes: number;
-            /** @enum {unknown} */
+            /** @enum {string} */
             state: "pending" | "indexed" | "failed" | "deleting";
             /** @description Why the document could not be indexed */
             error?: string;
@@ -5452,12 +5827,12 @@ export interface components {
             updatedAt: string | null;
             /**
              * @description What the upload did; updated = metadata or access alone
-             * @enum {unknown}
+             * @enum {string}
              */
             outcome: "created" | "changed" | "updated" | "unchanged";
         };
         StudioSaved: {
-            /** @enum {unknown} */
+            /** @enum {string} */
             status: "saved" | "valid";
             message: string;
         };
@@ -5557,7 +5932,7 @@ export interface components {
         ToolPin: {
             server: string;
             tool: string;
-            /** @enum {unknown} */
+            /** @enum {string} */
             status: "accepted" | "blocked";
             hash: string;
             /** @description The tool as MCP describes it */
@@ -5650,7 +6025,7 @@ export interface components {
         TriggerList: {
             triggers: {
                 agent: string;
-                /** @enum {unknown} */
+                /** @enum {string} */
                 type: "schedule" | "webhook";
                 cron?: string;
                 timezone?: string;
@@ -5844,11 +6219,8 @@ export interface components {
             messageId?: string;
             contextId?: string;
             taskId?: string;
-            /**
-             * @description Users send ROLE_USER, or another form of it; answers have the names ROLE_USER and ROLE_AGENT
-             * @enum {unknown}
-             */
-            role: "ROLE_USER" | "ROLE_AGENT" | "user" | "agent" | 1 | 2;
+            /** @description Users send ROLE_USER, or another form of it; answers have the names ROLE_USER and ROLE_AGENT */
+            role: ("ROLE_USER" | "ROLE_AGENT" | "user" | "agent") | (1 | 2);
             parts: components["schemas"]["V1Part"][];
             tool_calls?: components["schemas"]["ToolCall"][];
             metadata?: components["schemas"]["AnswerMetadata"];
@@ -5869,7 +6241,7 @@ export interface components {
         };
         V1SendAnswer: components["schemas"]["V1TaskAnswer"] | components["schemas"]["V1MessageAnswer"];
         V1Status: {
-            /** @enum {unknown} */
+            /** @enum {string} */
             state: "TASK_STATE_SUBMITTED" | "TASK_STATE_WORKING" | "TASK_STATE_COMPLETED" | "TASK_STATE_FAILED" | "TASK_STATE_CANCELLED" | "TASK_STATE_INPUT_REQUIRED" | "TASK_STATE_REJECTED" | "TASK_STATE_AUTH_REQUIRED";
             update?: components["schemas"]["V1Message"];
             /** @description RFC 3339 */
@@ -5895,7 +6267,7 @@ export interface components {
         };
         WebhookAnswer: {
             task_id: string;
-            /** @enum {unknown} */
+            /** @enum {string} */
             status: "completed" | "failed" | "timeout" | "accepted";
             result?: string;
             error?: string;
@@ -6526,11 +6898,9 @@ export interface operations {
             query?: {
                 /** @description The name of an agent */
                 agent?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Under one key the request takes effect once */
                 "Idempotency-Key"?: string;
@@ -6698,12 +7068,9 @@ export interface operations {
     };
     callA2AAgent: {
         parameters: {
-            query?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
-            };
+            query?: never;
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Under one key the request takes effect once */
                 "Idempotency-Key"?: string;
@@ -6822,11 +7189,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Names the request; answers have it, chosen by the server if the request has none */
                 "X-Request-Id"?: string;
@@ -6865,11 +7230,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Under one key the request takes effect once */
                 "Idempotency-Key"?: string;
@@ -6922,11 +7285,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Under one key the request takes effect once */
                 "Idempotency-Key"?: string;
@@ -6979,45 +7340,27 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
-                /** @description How many messages of the history to show, the last ones */
+                /** @description How many messages of the history to show, the last ones; the query may have it as history_length */
                 historyLength?: number;
-                /** @description How many messages of the history to show, the last ones */
-                history_length?: number;
-                /** @description Tasks of one conversation */
+                /** @description Tasks of one conversation; the query may have it as context_id */
                 contextId?: string;
-                /** @description Tasks of one conversation */
-                context_id?: string;
                 /** @description In this state alone */
                 status?: string;
-                /** @description How many to list */
+                /** @description How many to list; the query may have it as page_size */
                 pageSize?: number;
-                /** @description How many to list */
-                page_size?: number;
-                /** @description Where to go on: the token of the page before */
+                /** @description Where to go on: the token of the page before; the query may have it as page_token */
                 pageToken?: string;
-                /** @description Where to go on: the token of the page before */
-                page_token?: string;
-                /** @description Whether to show artifacts */
+                /** @description Whether to show artifacts; the query may have it as include_artifacts */
                 includeArtifacts?: boolean;
-                /** @description Whether to show artifacts */
-                include_artifacts?: boolean;
-                /** @description Tasks whose state has changed since this time */
+                /** @description Tasks whose state has changed since this time; the query may have it as status_timestamp_after */
                 statusTimestampAfter?: string;
-                /** @description As statusTimestampAfter */
-                status_timestamp_after?: string;
-                /** @description As statusTimestampAfter */
+                /** @description As statusTimestampAfter; the query may have it as last_updated_after */
                 lastUpdatedAfter?: string;
-                /** @description As statusTimestampAfter */
-                last_updated_after?: string;
-                /** @description As statusTimestampAfter */
+                /** @description As statusTimestampAfter; the query may have it as last_updated_time */
                 lastUpdatedTime?: string;
-                /** @description As statusTimestampAfter */
-                last_updated_time?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Names the request; answers have it, chosen by the server if the request has none */
                 "X-Request-Id"?: string;
@@ -7056,15 +7399,11 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
-                /** @description How many messages of the history to show, the last ones */
+                /** @description How many messages of the history to show, the last ones; the query may have it as history_length */
                 historyLength?: number;
-                /** @description How many messages of the history to show, the last ones */
-                history_length?: number;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Names the request; answers have it, chosen by the server if the request has none */
                 "X-Request-Id"?: string;
@@ -7105,11 +7444,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Names the request; answers have it, chosen by the server if the request has none */
                 "X-Request-Id"?: string;
@@ -7150,11 +7487,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Names the request; answers have it, chosen by the server if the request has none */
                 "X-Request-Id"?: string;
@@ -7200,11 +7535,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Names the request; answers have it, chosen by the server if the request has none */
                 "X-Request-Id"?: string;
@@ -7247,11 +7580,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Names the request; answers have it, chosen by the server if the request has none */
                 "X-Request-Id"?: string;
@@ -7294,11 +7625,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Under one key the request takes effect once */
                 "Idempotency-Key"?: string;
@@ -7349,11 +7678,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description The id of the last event that was seen: the stream goes on after it */
                 "Last-Event-ID"?: string;
@@ -7396,11 +7723,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description The id of the last event that was seen: the stream goes on after it */
                 "Last-Event-ID"?: string;
@@ -7448,11 +7773,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Names the request; answers have it, chosen by the server if the request has none */
                 "X-Request-Id"?: string;
@@ -7491,11 +7814,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Under one key the request takes effect once */
                 "Idempotency-Key"?: string;
@@ -7510,7 +7831,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["A2ASend"];
+                "application/json": components["schemas"]["A2ASendREST03"];
             };
         };
         responses: {
@@ -7526,7 +7847,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["A2ASendAnswer"];
+                    "application/json": components["schemas"]["A2ASendAnswerREST03"];
                 };
             };
             400: components["responses"]["A2AError03400"];
@@ -7548,11 +7869,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Under one key the request takes effect once */
                 "Idempotency-Key"?: string;
@@ -7567,7 +7886,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["A2ASend"];
+                "application/json": components["schemas"]["A2ASendREST03"];
             };
         };
         responses: {
@@ -7605,45 +7924,27 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
-                /** @description How many messages of the history to show, the last ones */
+                /** @description How many messages of the history to show, the last ones; the query may have it as history_length */
                 historyLength?: number;
-                /** @description How many messages of the history to show, the last ones */
-                history_length?: number;
-                /** @description Tasks of one conversation */
+                /** @description Tasks of one conversation; the query may have it as context_id */
                 contextId?: string;
-                /** @description Tasks of one conversation */
-                context_id?: string;
                 /** @description In this state alone */
                 status?: string;
-                /** @description How many to list */
+                /** @description How many to list; the query may have it as page_size */
                 pageSize?: number;
-                /** @description How many to list */
-                page_size?: number;
-                /** @description Where to go on: the token of the page before */
+                /** @description Where to go on: the token of the page before; the query may have it as page_token */
                 pageToken?: string;
-                /** @description Where to go on: the token of the page before */
-                page_token?: string;
-                /** @description Whether to show artifacts */
+                /** @description Whether to show artifacts; the query may have it as include_artifacts */
                 includeArtifacts?: boolean;
-                /** @description Whether to show artifacts */
-                include_artifacts?: boolean;
-                /** @description Tasks whose state has changed since this time */
+                /** @description Tasks whose state has changed since this time; the query may have it as status_timestamp_after */
                 statusTimestampAfter?: string;
-                /** @description As statusTimestampAfter */
-                status_timestamp_after?: string;
-                /** @description As statusTimestampAfter */
+                /** @description As statusTimestampAfter; the query may have it as last_updated_after */
                 lastUpdatedAfter?: string;
-                /** @description As statusTimestampAfter */
-                last_updated_after?: string;
-                /** @description As statusTimestampAfter */
+                /** @description As statusTimestampAfter; the query may have it as last_updated_time */
                 lastUpdatedTime?: string;
-                /** @description As statusTimestampAfter */
-                last_updated_time?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Names the request; answers have it, chosen by the server if the request has none */
                 "X-Request-Id"?: string;
@@ -7663,7 +7964,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["A2ATaskList"];
+                    "application/json": components["schemas"]["A2ATaskListREST03"];
                 };
             };
             400: components["responses"]["A2AError03400"];
@@ -7682,15 +7983,11 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
-                /** @description How many messages of the history to show, the last ones */
+                /** @description How many messages of the history to show, the last ones; the query may have it as history_length */
                 historyLength?: number;
-                /** @description How many messages of the history to show, the last ones */
-                history_length?: number;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Names the request; answers have it, chosen by the server if the request has none */
                 "X-Request-Id"?: string;
@@ -7712,7 +8009,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["A2ATask"];
+                    "application/json": components["schemas"]["A2ATaskREST03"];
                 };
             };
             400: components["responses"]["A2AError03400"];
@@ -7731,11 +8028,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Names the request; answers have it, chosen by the server if the request has none */
                 "X-Request-Id"?: string;
@@ -7776,11 +8071,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Names the request; answers have it, chosen by the server if the request has none */
                 "X-Request-Id"?: string;
@@ -7826,11 +8119,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Names the request; answers have it, chosen by the server if the request has none */
                 "X-Request-Id"?: string;
@@ -7873,11 +8164,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Names the request; answers have it, chosen by the server if the request has none */
                 "X-Request-Id"?: string;
@@ -7918,11 +8207,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Under one key the request takes effect once */
                 "Idempotency-Key"?: string;
@@ -7951,7 +8238,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["A2ATask"];
+                    "application/json": components["schemas"]["A2ATaskREST03"];
                 };
             };
             400: components["responses"]["A2AError03400"];
@@ -7973,11 +8260,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description The id of the last event that was seen: the stream goes on after it */
                 "Last-Event-ID"?: string;
@@ -8020,11 +8305,9 @@ export interface operations {
             query?: {
                 /** @description The app, or the app, a slash and the agent; it must be that of the credential */
                 tenant?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description The id of the last event that was seen: the stream goes on after it */
                 "Last-Event-ID"?: string;
@@ -10022,7 +10305,7 @@ export interface operations {
                 /** @description The name of an app */
                 app: string;
                 /** @description The name of an MCP server of the app */
-                server: string;
+                mcp_server: string;
                 /** @description The name of a tool */
                 tool: string;
             };
@@ -12866,11 +13149,9 @@ export interface operations {
             query?: {
                 /** @description The name of an agent */
                 agent?: string;
-                /** @description The version of the protocol: 1.0 or 0.3 */
-                "A2A-Version"?: string;
             };
             header?: {
-                /** @description The version of the protocol: 1.0 or 0.3 */
+                /** @description The version of the protocol: 1.0 or 0.3; the query may have it as A2A-Version */
                 "A2A-Version"?: string;
                 /** @description Under one key the request takes effect once */
                 "Idempotency-Key"?: string;

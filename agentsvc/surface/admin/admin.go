@@ -89,7 +89,7 @@ func Routes(o Options) []surface.Route {
 		{Method: http.MethodDelete, Pattern: "/admin/apps/{app}/roles/{role}", Serve: mutation.NewHandler(roles.deleteRole), Idempotent: true},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/authz/explain", Query: []string{"subject", "object", "action", "roles", "scope"}, Serve: policies.handleExplain},
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/tools", Serve: tools.handleListTools},
-		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tools/{server}/{tool}:accept", Serve: mutation.NewHandler(tools.acceptTool), Idempotent: true},
+		{Method: http.MethodPost, Pattern: "/admin/apps/{app}/tools/{mcp_server}/{tool}:accept", Serve: mutation.NewHandler(tools.acceptTool), Idempotent: true},
 		// Moving an app: neither is bounded by the deadline of requests, and neither is kept in memory.
 		{Method: http.MethodGet, Pattern: "/admin/apps/{app}/export", Serve: moves.handleExportApp, NoDeadline: true, RequestHeaders: []string{passphraseHeader}},
 		{

@@ -54,7 +54,7 @@ func (h toolHandler) acceptTool(ctx context.Context, o *mutation.Request) (mutat
 	if err != nil {
 		return mutation.Result{}, err
 	}
-	server, tool := surface.PathParam(o.HTTP, "server"), surface.PathParam(o.HTTP, "tool")
+	server, tool := surface.PathParam(o.HTTP, "mcp_server"), surface.PathParam(o.HTTP, "tool")
 	pin, err := toolpin.New(h.db, app.ID).Accept(ctx, o.Actor, server, tool, b.Hash)
 	if err != nil {
 		return mutation.Result{}, err

@@ -55,15 +55,15 @@ func (c rpcCall) newRequest() jsonObject {
 	if !c.Optional {
 		required = append(required, "params")
 	}
-	request := newEnvelope(required, jsonObject{"method": jsonObject{"enum": c.Methods}, "params": schemaRef(c.Params)})
+	request := newEnvelope(required, jsonObject{"method": jsonObject{"type": "string", "enum": c.Methods}, "params": schemaRef(c.Params)})
 	request["description"] = describeScopes(c.Scopes)
 	return request
 }
 
 // newEnvelope returns the schema of a request or a response of JSON-RPC with members.
 func newEnvelope(required []string, members jsonObject) jsonObject {
-	members["jsonrpc"] = jsonObject{"const": "2.0"}
-	members["id"] = jsonObject{"type": []string{"string", "number", "null"}}
+	members["jsonrpc"] = jsonObject{"type": "string", "const": "2.0"}
+	members["id"] = schemaRef("RPCID")
 	return jsonObject{"type": "object", "properties": members, "required": append([]string{"jsonrpc"}, required...)}
 }
 

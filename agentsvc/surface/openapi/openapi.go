@@ -48,6 +48,9 @@ var descriptionsJSON []byte
 type descriptions struct {
 	Operations map[string]description `json:"operations"` // by "METHOD pattern"
 	Parameters map[string]string      `json:"parameters"` // descriptions of parameters and headers, by name
+	// QueryAliases are other names under which operations read parameters of the query, with the names that are documented. An
+	// operation that has both documents one, because the same name in two spellings would be the same name of a generated type.
+	QueryAliases map[string]string `json:"query_aliases"`
 	// ParameterSchemas are the schemas of parameters and headers that are not just any text, by name.
 	ParameterSchemas map[string]json.RawMessage `json:"parameter_schemas"`
 	// Tags are the descriptions of tags, by name.
@@ -163,7 +166,7 @@ func BuildDocument(version string, routes []surface.Route) ([]byte, error) {
 	return json.Marshal(jsonObject{
 		"openapi": "3.1.0",
 		"info": jsonObject{
-			"title": "Stoa", "version": version,
+			"title": "Stoa", "version": version, "license": jsonObject{"name": "Apache License 2.0", "identifier": "Apache-2.0"},
 			"description": "Agents for many tenants. The operations of apps answer below /apps/{app} as well. What answers GET answers HEAD as well. The security of an operation names the scopes of which the caller needs one; " +
 				"a message with a decision about a tool call needs tasks:approve instead.",
 		},

@@ -187,7 +187,7 @@ func compileSchemas(t *testing.T, doc map[string]any) map[string]*jsonschema.Sch
 }
 
 // strictSchemas matches the schemas that list every member; other objects may have more.
-var strictSchemas = regexp.MustCompile("^(Price|Plan|Overage|Retention|Budget|Usage|Credit|Ledger|Invoice|Export|ErrorDetails|ConfigProblem|App$|AppSummary|AppCheck|Token|ReplayedToken|Key|NewKey|ConfigRevision|Task.*Event|Tool|V1Event|V1Task|V1SendAnswer|AgentCall|A2ATask(List)?03|A2APushStored03|A2AAddress03|MCP)")
+var strictSchemas = regexp.MustCompile("^(Price|Plan|Overage|Retention|Budget|Usage|Credit|Ledger|Invoice|Export|ErrorDetails|ConfigProblem|App$|AppSummary|AppCheck|Token|ReplayedToken|Key|NewKey|ConfigRevision|Task.*Event|Tool|V1Event|V1Task|V1SendAnswer|AgentCall|Card|Completion$|CompletionChunk|OpenAIResponse|ResponseEvent|A2ACard|A2ATask(List)?(REST)?(03)?$|A2AMessage|A2AArtifact|A2AEvent|A2APushStored03|A2AAddress03|MCP)")
 
 // forbidAdditional sets additionalProperties to false in every object schema with properties.
 func forbidAdditional(v any) {

@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
@@ -76,7 +77,9 @@ func (b builder) newOperation(o operation) jsonObject {
 		params = append(params, b.newParameter(o, "path", m[1]))
 	}
 	for _, name := range o.Query {
-		params = append(params, b.newParameter(o, "query", name))
+		if !b.isAlias(o, name) {
+			params = append(params, b.newParameter(o, "query", name))
+		}
 	}
 	for _, name := range o.requestHeaders() {
 		params = append(params, b.newParameter(o, "header", name))
@@ -93,6 +96,22 @@ func (b builder) newOperation(o operation) jsonObject {
 		op["requestBody"] = jsonObject{"content": content, "required": !o.BodyOptional}
 	}
 	return op
+}
+
+// isAlias reports whether a parameter of the query is another name of a documented parameter: of one of the query, or of the
+// header of the same name.
+func (b builder) isAlias(o operation, name string) bool {
+	return slices.Contains(o.Query, b.QueryAliases[name]) || slices.Contains(o.requestHeaders(), name)
+}
+
+// aliasOf returns the other name in the query of a parameter, "" = it has none.
+func (b builder) aliasOf(o operation, in, name string) string {
+	for _, alias := range o.Query {
+		if b.isAlias(o, alias) && (in == "query" && b.QueryAliases[alias] == name || in == "header" && alias == name) {
+			return alias
+		}
+	}
+	return ""
 }
 
 // newDescription returns what the summary of an operation does not say, "" = nothing.
@@ -130,6 +149,9 @@ func (b builder) requiredScopes(o operation) []string {
 // 3.1, Parameter Object).
 func (b builder) newParameter(o operation, in, name string) jsonObject {
 	p := jsonObject{"name": name, "in": in, "schema": b.parameterSchema(name), "description": cmp.Or(o.Parameters[name], b.Parameters[name])}
+	if alias := b.aliasOf(o, in, name); alias != "" {
+		p["description"] = fmt.Sprintf("%s; the query may have it as %s", p["description"], alias)
+	}
 	if own := o.ParameterSchemas[name]; own != nil {
 		p["schema"] = own
 	}

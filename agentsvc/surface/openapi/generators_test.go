@@ -1,0 +1,123 @@
+package openapi_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stoa/billing/calendar"
+)
+
+// listTypes returns the types of a schema, without null.
+func listTypes(schema map[string]any) (types []any) {
+	switch declared := schema["type"].(type) {
+	case string:
+		types = []any{declared}
+	case []any:
+		types = slices.Clone(declared)
+	}
+	return slices.DeleteFunc(types, func(t any) bool { return t == "null" })
+}
+
+// walkObjects calls f with every object in v and its place.
+func walkObjects(v any, place string, f func(place string, object map[string]any)) {
+	switch v := v.(type) {
+	case map[string]any:
+		f(place, v)
+		for name, one := range v {
+			walkObjects(one, place+"/"+name, f)
+		}
+	case []any:
+		for _, one := range v {
+			walkObjects(one, place, f)
+		}
+	}
+}
+
+// TestSingleTypes checks that every schema has one type besides null, and that enumerations and constants have one: the
+// generators of statically typed languages refuse a list of types, and make a type without methods of an untyped value.
+func TestSingleTypes(t *testing.T) {
+	t.Parallel()
+	_, doc := buildDocument(t)
+	walkObjects(doc, "", func(place string, schema map[string]any) {
+		types := listTypes(schema)
+		if len(types) > 1 {
+			t.Errorf("%s has the types %v", place, types)
+		}
+		values, isEnum := schema["enum"].([]any)
+		if slices.Contains(values, nil) {
+			t.Errorf("%s has the value null, which generators make a text", place)
+		}
+		constant, isConst := schema["const"]
+		if _, isProperty := constant.(map[string]any); (isEnum || isConst && !isProperty) && len(types) != 1 {
+			t.Errorf("%s is an enumeration without a type", place)
+		}
+	})
+}
+
+// TestParameterNames checks that generated functions can have the parameters of an operation as arguments: no two of them
+// differ in case and punctuation alone, and none is called server, as the first argument of the functions of oapi-codegen.
+func TestParameterNames(t *testing.T) {
+	t.Parallel()
+	_, doc := buildDocument(t)
+	for path, item := range doc["paths"].(map[string]any) {
+		for method, op := range item.(map[string]any) {
+			seen := map[string]string{}
+			parameters, _ := op.(map[string]any)["parameters"].([]any)
+			for _, p := range parameters {
+				name := p.(map[string]any)["name"].(string)
+				plain := strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name))
+				if other, ok := seen[plain]; ok || plain == "server" {
+					t.Errorf("%s %s: the parameter %s has the name of another, %q", strings.ToUpper(method), path, name, other)
+				}
+				seen[plain] = name
+			}
+		}
+	}
+}
+
+// TestBudgetWindows checks that budgets have every window of the calendar.
+func TestBudgetWindows(t *testing.T) {
+	t.Parallel()
+	_, doc := buildDocument(t)
+	var want []any
+	for _, w := range calendar.Windows {
+		want = append(want, string(w))
+	}
+	schemas := doc["components"].(map[string]any)["schemas"].(map[string]any)
+	for _, name := range []string{"Budget", "BudgetOrder", "BudgetChange"} {
+		window := schemas[name].(map[string]any)["properties"].(map[string]any)["window"].(map[string]any)
+		if diff := cmp.Diff(want, window["enum"]); diff != "" {
+			t.Errorf("%s (-calendar +document):\n%s", name, diff)
+		}
+	}
+}
+
+// TestSearchLimit checks that the number of results has its bounds, for clients that validate what they send.
+func TestSearchLimit(t *testing.T) {
+	t.Parallel()
+	_, doc := buildDocument(t)
+	search := compileSchemas(t, doc)["DocumentSearch"]
+	for limit, isValid := range map[int]bool{0: false, 1: true, 100: true, 101: false} {
+		if err := search.Validate(map[string]any{"query": "x", "limit": limit}); (err == nil) != isValid {
+			t.Errorf("the limit %d: %v", limit, err)
+		}
+	}
+}
+
+// TestLicense checks that the document names the license of the repository.
+func TestLicense(t *testing.T) {
+	t.Parallel()
+	_, doc := buildDocument(t)
+	text, err := os.ReadFile("../../../LICENSE")
+	if err != nil || !strings.Contains(string(text), "Apache License") {
+		t.Fatal(err, "the repository has another license than Apache 2.0")
+	}
+	want := map[string]any{"name": "Apache License 2.0", "identifier": "Apache-2.0"}
+	if diff := cmp.Diff(want, doc["info"].(map[string]any)["license"]); diff != "" {
+		t.Error(diff)
+	}
+}
