@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"stoa/agentsvc/egress"
-	"stoa/cmd/stoa/server"
 )
 
 // redisTimeout bounds each step of a command to Redis.
@@ -33,7 +32,7 @@ func (i *inspector) checkRedis(ctx context.Context) []Check {
 		}
 		return []Check{skip(name, detail), skip(clock, "no --redis")}
 	}
-	options, err := server.ParseRedisURL(i.Settings.Database.RedisURL)
+	options, err := redis.ParseURL(i.Settings.Database.RedisURL)
 	if err != nil { // its text may have the password
 		return []Check{fail(name, "--redis is no address of Redis", "write it as redis://:PASSWORD@HOST:6379/0, or rediss:// for TLS"), skip(clock, "Redis was not asked")}
 	}

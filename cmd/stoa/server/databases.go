@@ -85,7 +85,7 @@ func openStorage(ctx context.Context, o Options, t telemetry, c *closers) (s Sto
 func openBus(o Options, d *db.DB, t telemetry, c *closers) (*signal.Bus, error) {
 	switch {
 	case o.Settings.Database.RedisURL != "":
-		options, err := ParseRedisURL(o.Settings.Database.RedisURL)
+		options, err := parseRedisURL(o.Settings.Database.RedisURL)
 		if err != nil {
 			return nil, fmt.Errorf("--redis: %w", err)
 		}
@@ -115,7 +115,7 @@ func openBus(o Options, d *db.DB, t telemetry, c *closers) (*signal.Bus, error) 
 func openRateCounts(o Options, d *db.DB, t telemetry, c *closers) (*ratelimit.Backends, error) {
 	var counts redis.UniversalClient
 	if o.Settings.Database.RedisURL != "" {
-		options, err := ParseRedisURL(o.Settings.Database.RedisURL)
+		options, err := parseRedisURL(o.Settings.Database.RedisURL)
 		if err != nil {
 			return nil, fmt.Errorf("--redis: %w", err)
 		}
