@@ -85,7 +85,7 @@ func TestF7Budget(t *testing.T) {
 }
 
 // longStaleArgs keeps other processes from taking the runs of one that is merely slow on a busy machine: the second
-// attempt of a run would pay for its model calls again.
+// attempt of a run would pay for its model calls again, and ask a human about a tool call whose effect it does not know.
 var longStaleArgs = []string{"--queue-stale-threshold", "1m"}
 
 // budgetCalls is the number of calls in the budget of [cluster.createBudget].

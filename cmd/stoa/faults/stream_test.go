@@ -26,7 +26,7 @@ func TestF14Resume(t *testing.T) {
 		tasks, least = 50, 1
 	}
 	r := newRand(t)
-	c := startCluster(t, clusterOptions{nodes: 2, args: []string{"--log-level", "warn"}})
+	c := startCluster(t, clusterOptions{nodes: 2, args: append([]string{"--log-level", "warn"}, longStaleArgs...)})
 	cuts := make([]int, tasks)
 	for i := range cuts {
 		cuts[i] = 1 + r.IntN(4)
@@ -47,10 +47,14 @@ func TestF14Resume(t *testing.T) {
 					received = append(received, ev)
 					last = ev.id
 					left--
-					return left > 0
+					return left > 0 && ev.Status.State != "input_required"
 				})
 				if err != nil && !errors.Is(err, errStreamCut) {
 					t.Errorf("%s: %v", m.text, err)
+					return
+				}
+				if n := len(received); n > 0 && received[n-1].Status.State == "input_required" {
+					t.Errorf("%s waits for a human: %s", m.text, received[n-1].lastText())
 					return
 				}
 				if len(received) > 0 && received[len(received)-1].isTerminal() {
