@@ -1,18 +1,3 @@
-// Package budget bounds what apps use. A [Budget] bounds tokens, model calls or money within a window, for an app, a
-// part of it ([Scope]) or the platform. A call of a model or an embedder goes through three steps. The first belongs to
-// the admission of a request (runtime.Runtime.AdmitCall), the others to the call itself (meteredModel and meteredEmbedder
-// of package runtime):
-//
-//  1. [Gate.CheckBudget] refuses a request early if a budget is already used up.
-//  2. [Gate.ReserveBudget] reserves, before the call, the most that the call can cost, in every budget that applies, or
-//     in none.
-//  3. [CostReservation.SettleUsage] replaces the reserved amount by the actual usage and writes the usage row, in one
-//     transaction; [CostReservation.ReleaseUsage] returns the reserved amount if nothing was used.
-//
-// A process renews its reservations. Those of a process that died expire ([Service.ExpireReservations]), and the
-// balance is then computed again from the usage rows ([Service.rebuildBalance]). So a hard budget is not exceeded by
-// concurrent calls in several processes, and a crash neither loses usage that was recorded nor keeps an amount
-// reserved.
 package budget
 
 import (

@@ -207,9 +207,11 @@ func (l *vectorLibrary) settle() {
 	l.waitWithin(5*time.Minute, "all documents are indexed in the live generation", func() bool {
 		return l.countRows(`SELECT (SELECT COUNT(*) FROM document WHERE state <> 'indexed') + (SELECT COUNT(*) FROM document_store WHERE building <> 0)`) == 0
 	})
-	l.querySQL(`UPDATE removed_chunk SET available_at = 0`)
-	l.querySQL(`UPDATE index_pass SET due_at = 0`)
 	l.waitWithin(2*time.Minute, "nothing waits for its removal", func() bool {
+		// Rows that a process works on stay as they are: it locks them in another order, so that waiting for it could be a
+		// deadlock.
+		l.querySQL(`UPDATE removed_chunk SET available_at = 0 WHERE ctid IN (SELECT ctid FROM removed_chunk WHERE available_at <> 0 FOR UPDATE SKIP LOCKED)`)
+		l.querySQL(`UPDATE index_pass SET due_at = 0 WHERE ctid IN (SELECT ctid FROM index_pass WHERE due_at <> 0 FOR UPDATE SKIP LOCKED)`)
 		return l.countRows(`SELECT (SELECT COUNT(*) FROM removed_chunk) + (SELECT COUNT(*) FROM hidden_revision)`) == 0
 	})
 }

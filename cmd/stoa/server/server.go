@@ -28,7 +28,8 @@
 //   - Who is the caller, which tenant is it, and what if the URL names another one? agentsvc/surface/authenticate.go
 //     (Server.Authenticate) asks authz/trustedissuer.go (issuerEntry.setAppFromClaims) or authz/apikey.go
 //     (APIKeys.VerifyKey) which app the credential belongs to. tenancy/router/apprequest.go (AppRequest.chooseApp) takes
-//     that app and no other; a URL that names another one is an unknown app (AppRequest.CheckApp).
+//     that app and no other, tenancy/router/router.go (Router.FindApp) finds its id; a URL that names another one is an
+//     unknown app (AppRequest.CheckApp).
 //   - How does a message become a task and a run? agentsvc/surface/admit.go (Request.AdmitMessage),
 //     agentsvc/surface/submit.go (Request.SubmitMessage), agentsvc/task/submit.go (Messages.Submit),
 //     agentsvc/task/accept.go (pipeline.accept, one for messages, decisions, restored checkpoints and requeued runs),
@@ -45,9 +46,10 @@
 //     agentsvc/lease.go (LeaseCheck.Check, before each effect outside).
 //   - How does a decision continue a turn? agentsvc/surface/tenantapi/decision.go (newDecisionHandler),
 //     agentsvc/task/decide.go (Decisions.Decide, turnFactory.newDecisionPlan), agentsvc/store/approval.go
-//     (Approvals.RecordDecisions), agentsvc/task/accept.go (pipeline.dispatch); the new run reads the decision in
-//     agentsvc/runner/execution.go (execution.replayJournal), and agentsvc/agent/llm.go hands the approved call to
-//     agentsvc/agent/tool_call.go (toolCalls.resumeCalls), which runs it.
+//     (Approvals.RecordDecisions), agentsvc/task/accept.go (pipeline.dispatch). A message can carry decisions too
+//     (agentsvc/task/submit.go). The new run reads the decision in agentsvc/runner/turn_state.go (turnState.applyDecision),
+//     and agentsvc/agent/llm.go (llmRun.runSteps) hands the approved call to agentsvc/agent/tool_call.go
+//     (toolCalls.resumeCalls), which runs it by agentsvc/tool/set.go (Set.Call).
 //   - What does a slow reader of a stream cost? agentsvc/surface/stream/writesse.go (Subscription.WriteSSE),
 //     agentsvc/surface/sse/sse.go (Writer.flushBuffer sets the deadline of each write), agentsvc/task/hub.go
 //     (Hub.publishLocal bounds the queue of a subscription), agentsvc/task/follow.go (logReader.stream, in which a reader
