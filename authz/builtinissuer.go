@@ -65,8 +65,8 @@ type keySnapshot struct {
 	jwks       []byte
 }
 
-// OpenBuiltInIssuer reads the issuer's name and keys from the database, or creates them. It returns an error if an existing
-// key cannot be decrypted with k. Run [BuiltInIssuer.Run] to follow changes.
+// OpenBuiltInIssuer reads the issuer's name and keys from the database, or creates them. It returns an error if an
+// existing key cannot be decrypted with k. Run [BuiltInIssuer.Run] to follow changes.
 func OpenBuiltInIssuer(ctx context.Context, d *db.DB, k *keyring.Keyring, o BuiltInIssuerOptions) (*BuiltInIssuer, error) {
 	if o.Name == "" {
 		o.Name = "stoa"

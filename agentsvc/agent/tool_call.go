@@ -181,8 +181,8 @@ func (t *toolCalls) callTool(ctx context.Context, c agentsvc.ToolCall) (d toolOu
 }
 
 // resumeCalls executes the calls that an earlier attempt announced and that have no result: llmRun.runSteps hands it to
-// routeCalls. This is where a decision resumes a turn. A rejected call does not get here, because a rejection ends the task (package task). For each call,
-// in this order:
+// routeCalls. This is where a decision resumes a turn. A rejected call does not get here, because a rejection ends the
+// task (package task). For each call, in this order:
 //
 //   - approved, with arguments whose hash is the approved one: it runs with those arguments, after a Call event is
 //     recorded.

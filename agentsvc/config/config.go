@@ -10,9 +10,9 @@
 // YAML into a tree of bounded size, replaces ${NAME} by the value of a variable and fills the structs and their
 // defaults, and check.go checks what needs the whole document (references, grants, keys that depend on each other).
 //
-// [Check] adds the problems that only package runtime finds when it builds the agents. For that sound.go puts
-// defaults in place of the values that have problems, and removes what cannot be built. A block with enabled: false is decoded for its form only; see off.go of package
-// document.
+// [Check] adds the problems that only package runtime finds when it builds the agents. For that sound.go puts defaults
+// in place of the values that have problems, and removes what cannot be built. A block with enabled: false is decoded
+// for its form only; see off.go of package document.
 //
 // The operator's file is read and watched by package configfile. Package redact masks the secrets of a document that is
 // shown, and restores them when it comes back.

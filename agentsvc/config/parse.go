@@ -41,8 +41,9 @@ func Parse(src []byte, o Options) (*Config, error) {
 }
 
 // Check reports all problems of a document at once, also those that only build finds, which builds the configuration
-// and discards the result. Of a document with problems build gets what can be built with defaults in place of the values
-// that have them, so that the problems of build are not hidden behind them. The error of Check is an [*document.Error], or one of another type that build returned.
+// and discards the result. Of a document with problems build gets what can be built with defaults in place of the
+// values that have them, so that the problems of build are not hidden behind them. The error of Check is an
+// [*document.Error], or one of another type that build returned.
 func Check(src []byte, o Options, build func(*Config) error) error {
 	cfg, doc := readConfig(src, o)
 	if doc.CanBeRead() && !cfg.isTooLarge {

@@ -7,10 +7,10 @@ import (
 	"stoa/agentsvc/config/document"
 )
 
-// removeUnsound makes c a configuration that can be built in spite of its problems, so that the build finds those of the
-// same blocks as well. A value with a problem gets its default. A block is removed where the problem leaves open what it is,
-// and so are embedders and vector stores with problems, whose build reports its errors at the blocks that name them. An
-// agent with problems loses its members, whose number and depth are then not bounded.
+// removeUnsound makes c a configuration that can be built in spite of its problems, so that the build finds those of
+// the same blocks as well. A value with a problem gets its default. A block is removed where the problem leaves open
+// what it is, and so are embedders and vector stores with problems, whose build reports its errors at the blocks that
+// name them. An agent with problems loses its members, whose number and depth are then not bounded.
 func (c *Config) removeUnsound(doc *document.Document) {
 	// The expressions of a script stay: the placeholders of the rule are their groups, and its build checks them itself.
 	document.ResetUnsound(doc, reflect.ValueOf(c).Elem(), reflect.TypeFor[When]())

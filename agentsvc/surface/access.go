@@ -122,8 +122,9 @@ func (a *Access) Path() string { return a.address.Path }
 // AddressPath returns the path of a tenant route with the part that names the app, if the path of the request has it.
 func (a *Access) AddressPath(path string) string { return a.address.Prefix + path }
 
-// CheckPage returns the error for an anonymous request with a method that a web page of another origin may have sent, nil
-// if it may act, see [crossorigin.PageGuard]. [Server.Authenticate] has checked it, except on signed routes, where a GET acts too.
+// CheckPage returns the error for an anonymous request with a method that a web page of another origin may have sent,
+// nil if it may act, see [crossorigin.PageGuard]. [Server.Authenticate] has checked it, except on signed routes, where
+// a GET acts too.
 func (a *Access) CheckPage(method string) error {
 	return a.server.pageGuard.CheckAction(method, a.credentials.Host, a.credentials.Header, a.address.Host != "")
 }

@@ -334,8 +334,8 @@ func TestLogNamesApp(t *testing.T) {
 	}
 }
 
-// TestLogOfUnavailableApp checks that the warning about a request that fails for an app names the app, here one that is encrypted
-// with a master key that the process lacks.
+// TestLogOfUnavailableApp checks that the warning about a request that fails for an app names the app, here one that is
+// encrypted with a master key that the process lacks.
 func TestLogOfUnavailableApp(t *testing.T) {
 	t.Parallel()
 	h, _ := newFixture(t)

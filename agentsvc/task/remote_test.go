@@ -5,7 +5,6 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -45,11 +44,7 @@ func withConnectedProcesses(t *testing.T, f func(t *testing.T, text bool, open f
 	}
 	run("postgres", false, func(_ *testing.T, d *db.DB) signal.Link { return signal.NewPostgresLink(d.URL()) })
 	run("redis", true, func(t *testing.T, d *db.DB) signal.Link {
-		url := os.Getenv("STOA_TEST_REDIS")
-		if url == "" {
-			t.Skip("NOT TESTED ON REDIS: STOA_TEST_REDIS is not set")
-		}
-		o, err := redis.ParseURL(url)
+		o, err := redis.ParseURL(dbtest.RequireRedisURL(t))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -224,8 +224,8 @@ func (s *Service) ListDrafts(ctx context.Context, app tenancy.App) ([]Invoice, e
 	return list, err
 }
 
-// storeInvoice assigns the next number and stores the invoice, with the options of one that is made again. The update locks the counter until the transaction ends:
-// a number is never skipped or used twice.
+// storeInvoice assigns the next number and stores the invoice, with the options of one that is made again. The update
+// locks the counter until the transaction ends: a number is never skipped or used twice.
 func storeInvoice(ctx context.Context, l *ledger.Tx, inv *Invoice, options *ReissueOptions) error {
 	err := l.Query(ctx, func(r db.Row) error { return r.Scan(&inv.Number) }, `UPDATE invoice_number SET last = last + 1 WHERE id = 1 RETURNING last`)
 	if err != nil {

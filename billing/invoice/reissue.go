@@ -29,11 +29,12 @@ type ReissueOptions struct {
 	Buyer *party.Party `json:"buyer,omitempty"`
 }
 
-// ReissueInvoice invoices the usage of a reversed invoice again. The new invoice is final at once and has the lines, the
-// taxes and the period of the original, whatever has become of its plan and its app; the credits that paid the original pay
-// it again, also if they have expired or were revoked since. Seller and buyer are those of today while the app exists, else
-// the original's. A repetition with equal options returns the new invoice. With other options, and for an invoice that is not
-// reversed, it returns [agentsvc.CodePrecondition], for one that does not exist [agentsvc.CodeNotFound].
+// ReissueInvoice invoices the usage of a reversed invoice again. The new invoice is final at once and has the lines,
+// the taxes and the period of the original, whatever has become of its plan and its app; the credits that paid the
+// original pay it again, also if they have expired or were revoked since. Seller and buyer are those of today while the
+// app exists, else the original's. A repetition with equal options returns the new invoice. With other options, and for
+// an invoice that is not reversed, it returns [agentsvc.CodePrecondition], for one that does not exist
+// [agentsvc.CodeNotFound].
 func (s *Service) ReissueInvoice(ctx context.Context, actor audit.Actor, app tenancy.App, id string, o ReissueOptions) (Invoice, error) {
 	var out Invoice
 	if o.Buyer != nil {
@@ -114,8 +115,8 @@ func readRepeated(ctx context.Context, l *ledger.Tx, was Invoice, o ReissueOptio
 	return out, agentsvc.NewError(agentsvc.CodePrecondition, "invoice %s has been invoiced again as %s (number %d), with another plan or buyer than these; %s", was.ID, out.ID, out.Number, advice)
 }
 
-// readReissueOptions reads the options with which an invoice was made, as JSON; nil if an earlier version made it, which did not
-// store them.
+// readReissueOptions reads the options with which an invoice was made, as JSON; nil if an earlier version made it,
+// which did not store them.
 func readReissueOptions(ctx context.Context, l *ledger.Tx, id string) (json.RawMessage, error) {
 	var stored struct {
 		Options json.RawMessage `json:"reissue_options"`

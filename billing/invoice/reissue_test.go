@@ -91,8 +91,8 @@ func TestReissueByPlan(t *testing.T) {
 	})
 }
 
-// TestReissueRepeated invoices a month again a second time: with equal options that is a repetition, with others it is refused,
-// because the first one is what the buyer has.
+// TestReissueRepeated invoices a month again a second time: with equal options that is a repetition, with others it is
+// refused, because the first one is what the buyer has.
 func TestReissueRepeated(t *testing.T) {
 	t.Parallel()
 	pro, none := "pro", ""

@@ -160,7 +160,7 @@ func queryPrometheus(t *testing.T, prometheus, query string) string {
 // TestRedisMetrics checks that a server counts what it asks of Redis, for signals and for limits.
 func TestRedisMetrics(t *testing.T) {
 	t.Parallel()
-	port, host, database, redis := 0, "127.0.0.1", dbtest.NewPostgresURL(t), requireRedisURL(t)
+	port, host, database, redis := 0, "127.0.0.1", dbtest.NewPostgresURL(t), dbtest.RequireRedisURL(t)
 	h, err := openFlaggedServer(t, server.Flags{Database: &database, Port: &port, Host: &host, Redis: &redis}, newTestLog(t), exampleConfig)
 	if err != nil {
 		t.Fatal(err)

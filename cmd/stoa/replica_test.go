@@ -46,17 +46,8 @@ func runOnEachFleet(t *testing.T, begin func(t *testing.T), f func(t *testing.T,
 	})
 	t.Run("redis", func(t *testing.T) {
 		begin(t)
-		f(t, true, []string{"--database", dbtest.NewPostgresURL(t), "--redis", requireRedisURL(t)})
+		f(t, true, []string{"--database", dbtest.NewPostgresURL(t), "--redis", dbtest.RequireRedisURL(t)})
 	})
-}
-
-func requireRedisURL(t *testing.T) string {
-	t.Helper()
-	url := os.Getenv("STOA_TEST_REDIS")
-	if url == "" {
-		t.Skip("NOT TESTED ON REDIS: STOA_TEST_REDIS is not set; run `make test`, or .ci/with-services go test ...")
-	}
-	return url
 }
 
 // streamingApp is an app whose agent produces several facts and much streamed text.
@@ -537,7 +528,7 @@ func TestRoll(t *testing.T) {
 // outage once, and text is streamed again.
 func TestRedisDown(t *testing.T) {
 	t.Parallel()
-	target := strings.TrimPrefix(requireRedisURL(t), "redis://")
+	target := strings.TrimPrefix(dbtest.RequireRedisURL(t), "redis://")
 	target, _, _ = strings.Cut(target, "/")
 	proxy := newTCPProxy(t, target)
 	args := []string{"--database", dbtest.NewPostgresURL(t), "--redis", "redis://" + proxy.address}

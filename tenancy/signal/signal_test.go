@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -93,14 +92,7 @@ func forEachLink(t *testing.T, f func(t *testing.T, link func() signal.Link)) {
 
 func newRedisClient(t *testing.T) *redis.Client {
 	t.Helper()
-	url := os.Getenv("STOA_TEST_REDIS")
-	if url == "" {
-		if os.Getenv("STOA_TEST_REQUIRE") != "" {
-			t.Fatal("STOA_TEST_REDIS is not set: there is no Redis to test on")
-		}
-		t.Skip("NOT TESTED ON REDIS: STOA_TEST_REDIS is not set; run `make test`, or .ci/with-services go test ...")
-	}
-	o, err := redis.ParseURL(url)
+	o, err := redis.ParseURL(dbtest.RequireRedisURL(t))
 	if err != nil {
 		t.Fatal(err)
 	}

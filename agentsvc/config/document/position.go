@@ -11,8 +11,8 @@ import (
 )
 
 // AddErrors adds the problems of err, which have a path and no position because they were found when the document was
-// built. It leaves out what only follows from a known problem, see [knownProblems.causes]. AddErrors returns an error of any other
-// type.
+// built. It leaves out what only follows from a known problem, see [knownProblems.causes]. AddErrors returns an error
+// of any other type.
 func (doc *Document) AddErrors(err error) error {
 	var configErr *Error
 	if !errors.As(err, &configErr) {
@@ -43,9 +43,9 @@ type knownProblems struct {
 // causes reports whether p, a problem of the build, may only follow from the known problem k. p is about the value at
 // the location at or, with a remainder of its path, about one that the document does not have below it.
 //
-// Two problems in one block are independent: the build got the block with a default in place of the value of k. But a block
-// may lack just what was written in it and could not be read, a value that is no block, such as a list of texts, has one
-// problem at a time, and that a value is missing may be what k says of its block.
+// Two problems in one block are independent: the build got the block with a default in place of the value of k. But a
+// block may lack just what was written in it and could not be read, a value that is no block, such as a list of texts,
+// has one problem at a time, and that a value is missing may be what k says of its block.
 func (known knownProblems) causes(k, p Problem, at Location, remainder string) bool {
 	path := at.Path.String()
 	if remainder == "" && at.Value != nil && at.Value.Kind == yaml.ScalarNode && at.Value.Value == "" && at.Path != nil {

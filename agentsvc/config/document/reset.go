@@ -6,9 +6,10 @@ import (
 	"strconv"
 )
 
-// ResetUnsound replaces each value of v, which the root of doc was decoded into, whose meaning cannot be used by its default, so
-// that it cannot act when v is built. Blocks stay, since what is wrong with them as a whole says nothing of their
-// other values. Values of the types in kept stay too. Lists keep their lengths, which the paths of later problems depend on.
+// ResetUnsound replaces each value of v, which the root of doc was decoded into, whose meaning cannot be used by its
+// default, so that it cannot act when v is built. Blocks stay, since what is wrong with them as a whole says nothing of
+// their other values. Values of the types in kept stay too. Lists keep their lengths, which the paths of later problems
+// depend on.
 func ResetUnsound(doc *Document, v reflect.Value, kept ...reflect.Type) {
 	for _, p := range doc.unsound {
 		resetValue(v, p.parts(), kept)

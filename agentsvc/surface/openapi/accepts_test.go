@@ -299,8 +299,9 @@ func TestAcceptedAsDocumented(t *testing.T) {
 	}
 }
 
-// queryAliases are the names of query parameters that are accepted and not documented, because their operations have the
-// parameter under the other name: a member of A2A in snake_case as in camelCase, and the version in the query as in the header.
+// queryAliases are the names of query parameters that are accepted and not documented, because their operations have
+// the parameter under the other name: a member of A2A in snake_case as in camelCase, and the version in the query as in
+// the header.
 var queryAliases = map[string]string{
 	"context_id": "contextId", "page_size": "pageSize", "page_token": "pageToken", "history_length": "historyLength", "include_artifacts": "includeArtifacts",
 	"status_timestamp_after": "statusTimestampAfter", "last_updated_after": "lastUpdatedAfter", "last_updated_time": "lastUpdatedTime", "A2A-Version": "A2A-Version",

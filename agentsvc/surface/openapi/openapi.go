@@ -48,8 +48,9 @@ var descriptionsJSON []byte
 type descriptions struct {
 	Operations map[string]description `json:"operations"` // by "METHOD pattern"
 	Parameters map[string]string      `json:"parameters"` // descriptions of parameters and headers, by name
-	// QueryAliases are other names under which operations read parameters of the query, with the names that are documented. An
-	// operation that has both documents one, because the same name in two spellings would be the same name of a generated type.
+	// QueryAliases are other names under which operations read parameters of the query, with the names that are
+	// documented. An operation that has both documents one, because the same name in two spellings would be the same
+	// name of a generated type.
 	QueryAliases map[string]string `json:"query_aliases"`
 	// ParameterSchemas are the schemas of parameters and headers that are not just any text, by name.
 	ParameterSchemas map[string]json.RawMessage `json:"parameter_schemas"`

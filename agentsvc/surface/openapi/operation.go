@@ -98,8 +98,8 @@ func (b builder) newOperation(o operation) jsonObject {
 	return op
 }
 
-// isAlias reports whether a parameter of the query is another name of a documented parameter: of one of the query, or of the
-// header of the same name.
+// isAlias reports whether a parameter of the query is another name of a documented parameter: of one of the query, or
+// of the header of the same name.
 func (b builder) isAlias(o operation, name string) bool {
 	return slices.Contains(o.Query, b.QueryAliases[name]) || slices.Contains(o.requestHeaders(), name)
 }

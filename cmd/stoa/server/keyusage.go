@@ -223,8 +223,9 @@ func (f FormerKeys) record(ctx context.Context, trail *audit.Trail, keys *keyrin
 	return trail.Record(ctx, audit.Entry{Actor: audit.System, Action: action, Detail: map[string]any{"master_key": keys.CurrentKeyID(), "former": f.Replaced}})
 }
 
-// recordRemoval records that the change to the only master key is complete if the processes with both keys ended before one
-// of them saw that no row is under a former key: the operator may remove that as soon as stoa secrets status counts none.
+// recordRemoval records that the change to the only master key is complete if the processes with both keys ended before
+// one of them saw that no row is under a former key: the operator may remove that as soon as stoa secrets status counts
+// none.
 func (f FormerKeys) recordRemoval(ctx context.Context, d *db.DB, trail *audit.Trail, keys *keyring.Keyring) error {
 	if f.last.Action != actionKeyChange || f.last.Detail["master_key"] != keys.CurrentKeyID() {
 		return nil
@@ -241,9 +242,9 @@ func (f FormerKeys) recordRemoval(ctx context.Context, d *db.DB, trail *audit.Tr
 	return trail.Record(ctx, audit.Entry{Actor: audit.System, Action: actionKeyComplete, Detail: map[string]any{"master_key": keys.CurrentKeyID(), "former": f.last.Detail["former"]}})
 }
 
-// recordKeyChange records in the audit trail that the first master key has changed, or that a change is complete whose former
-// key the process no longer has. A process calls it before anything in it encrypts rows again, since the rows under the former
-// key are what shows the change.
+// recordKeyChange records in the audit trail that the first master key has changed, or that a change is complete whose
+// former key the process no longer has. A process calls it before anything in it encrypts rows again, since the rows
+// under the former key are what shows the change.
 func recordKeyChange(ctx context.Context, d *db.DB, keys *keyring.Keyring, trail *audit.Trail) error {
 	former, err := ReadFormerKeys(ctx, d, keys, trail)
 	switch {

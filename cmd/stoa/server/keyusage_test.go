@@ -53,16 +53,8 @@ func TestKeyUsage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		execute := func(sql string, args ...any) {
-			t.Helper()
-			var b db.Batch
-			b.Exec(nil, sql, args...)
-			if err := d.Platform().Do(t.Context(), &b); err != nil {
-				t.Fatal(err)
-			}
-		}
 		for i, key := range []string{keys.CurrentKeyID(), keys.FormerKeyIDs()[0], keys.FormerKeyIDs()[0], "lost"} {
-			execute(`INSERT INTO signing_key (generation, id, seed, master, signs_from, created_at) VALUES ($1, $2, $3, $4, 0, 0)`, i, fmt.Sprint("key", i), []byte{1}, key)
+			executeSQL(t, d, `INSERT INTO signing_key (generation, id, seed, master, signs_from, created_at) VALUES ($1, $2, $3, $4, 0, 0)`, i, fmt.Sprint("key", i), []byte{1}, key)
 		}
 		got, err := CountKeyUsage(t.Context(), d, keys)
 		i := slices.IndexFunc(got, func(u KeyUsage) bool { return u.Table == "signing_key" })
@@ -72,7 +64,7 @@ func TestKeyUsage(t *testing.T) {
 		if line := firstLine(t, d, keys); !strings.Contains(line, "keep it in STOA_MASTER_KEY") || !strings.Contains(line, "rows=2") {
 			t.Errorf("with rows under the former key the log has %q", line)
 		}
-		execute(`UPDATE signing_key SET master = $1 WHERE master <> 'lost'`, keys.CurrentKeyID())
+		executeSQL(t, d, `UPDATE signing_key SET master = $1 WHERE master <> 'lost'`, keys.CurrentKeyID())
 		if err := audit.New(d, keys, nil).Reseal(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -101,14 +93,6 @@ func TestMasterKeyAudit(t *testing.T) {
 			}
 			return keys
 		}
-		execute := func(sql string, args ...any) {
-			t.Helper()
-			var b db.Batch
-			b.Exec(nil, sql, args...)
-			if err := d.Platform().Do(t.Context(), &b); err != nil {
-				t.Fatal(err)
-			}
-		}
 		changing, err := keyring.New(after, before)
 		if err != nil {
 			t.Fatal(err)
@@ -133,7 +117,7 @@ func TestMasterKeyAudit(t *testing.T) {
 			}
 		}
 		old, next := start(before).CurrentKeyID(), start(after).CurrentKeyID()
-		execute(`INSERT INTO signing_key (generation, id, seed, master, signs_from, created_at) VALUES (1, 'key', $1, $2, 0, 0)`, []byte{1}, old)
+		executeSQL(t, d, `INSERT INTO signing_key (generation, id, seed, master, signs_from, created_at) VALUES (1, 'key', $1, $2, 0, 0)`, []byte{1}, old)
 		step := func(what string, masters ...[]byte) {
 			t.Helper()
 			keys := tenancytest.NewKeyring(t, masters...)
@@ -148,7 +132,7 @@ func TestMasterKeyAudit(t *testing.T) {
 			start(after, before)
 			checkEntries(changed)
 		}
-		execute(`UPDATE signing_key SET master = $1`, next)
+		executeSQL(t, d, `UPDATE signing_key SET master = $1`, next)
 		if err := trail.Reseal(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -163,19 +147,11 @@ func TestMasterKeyAudit(t *testing.T) {
 	})
 }
 
-// TestMasterKeyAuditWithoutLook ends the process with both keys before it has seen that no row is under the former key: the
-// start with the new key alone records the end of the change, once, and not while rows are under another key.
+// TestMasterKeyAuditWithoutLook ends the process with both keys before it has seen that no row is under the former key:
+// the start with the new key alone records the end of the change, once, and not while rows are under another key.
 func TestMasterKeyAuditWithoutLook(t *testing.T) {
 	t.Parallel()
 	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
-		execute := func(sql string, args ...any) {
-			t.Helper()
-			var b db.Batch
-			b.Exec(nil, sql, args...)
-			if err := d.Platform().Do(t.Context(), &b); err != nil {
-				t.Fatal(err)
-			}
-		}
 		before, after := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
 		both, alone := tenancytest.NewKeyring(t, after, before), tenancytest.NewKeyring(t, after)
 		old, next := both.FormerKeyIDs()[0], both.CurrentKeyID()
@@ -197,12 +173,12 @@ func TestMasterKeyAuditWithoutLook(t *testing.T) {
 				t.Errorf("the audit trail (-want +got):\n%s", diff)
 			}
 		}
-		execute(`INSERT INTO signing_key (generation, id, seed, master, signs_from, created_at) VALUES (1, 'key', $1, $2, 0, 0)`, []byte{1}, old)
+		executeSQL(t, d, `INSERT INTO signing_key (generation, id, seed, master, signs_from, created_at) VALUES (1, 'key', $1, $2, 0, 0)`, []byte{1}, old)
 		checkAfterStart(tenancytest.NewKeyring(t, before))
 		changed, done := fmt.Sprint("master_key.change ", next, []string{old}), fmt.Sprint("master_key.complete ", next, []string{old})
 		checkAfterStart(both, changed)
 		checkAfterStart(alone, changed)
-		execute(`UPDATE signing_key SET master = $1`, next)
+		executeSQL(t, d, `UPDATE signing_key SET master = $1`, next)
 		if err := audit.New(d, both, nil).Reseal(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -297,4 +273,14 @@ type cancellingWriter struct {
 func (w *cancellingWriter) Write(p []byte) (int, error) {
 	w.cancel()
 	return w.Buffer.Write(p)
+}
+
+// executeSQL executes a statement as the platform.
+func executeSQL(t *testing.T, d *db.DB, sql string, args ...any) {
+	t.Helper()
+	var b db.Batch
+	b.Exec(nil, sql, args...)
+	if err := d.Platform().Do(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -16,8 +16,8 @@ import (
 	"stoa/agentsvc/trail"
 )
 
-// parseRedisURL returns the options of a client of the Redis at url. Its handshake has no command that Redis 7.0 lacks, such as
-// CLIENT SETINFO and CLIENT MAINT_NOTIFICATIONS: their errors would be counted as failures of Redis.
+// parseRedisURL returns the options of a client of the Redis at url. Its handshake has no command that Redis 7.0 lacks,
+// such as CLIENT SETINFO and CLIENT MAINT_NOTIFICATIONS: their errors would be counted as failures of Redis.
 func parseRedisURL(url string) (*redis.Options, error) {
 	o, err := redis.ParseURL(url)
 	if err != nil {

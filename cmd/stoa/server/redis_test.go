@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,11 +24,7 @@ import (
 // TestTracesOfRedis checks that the Redis commands of a recorded call are recorded, without keys and values.
 func TestTracesOfRedis(t *testing.T) {
 	t.Parallel()
-	url := os.Getenv("STOA_TEST_REDIS")
-	if url == "" {
-		t.Skip("NOT TESTED ON REDIS: STOA_TEST_REDIS is not set; run `make test`, or .ci/with-services go test ...")
-	}
-	o, err := redis.ParseURL(url)
+	o, err := redis.ParseURL(dbtest.RequireRedisURL(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,10 +61,7 @@ func TestTracesOfRedis(t *testing.T) {
 // handshake: no error is counted.
 func TestRedisHandshake(t *testing.T) {
 	t.Parallel()
-	url := os.Getenv("STOA_TEST_REDIS")
-	if url == "" {
-		t.Skip("NOT TESTED ON REDIS: STOA_TEST_REDIS is not set; run `make test`, or .ci/with-services go test ...")
-	}
+	url := dbtest.RequireRedisURL(t)
 	recorder, err := metrics.NewRecorder(false)
 	if err != nil {
 		t.Fatal(err)

@@ -34,7 +34,8 @@ type processSecrets struct {
 	metricsToken string
 	// path is the absolute path of the file that contains the admin secret, "" if that came from the environment.
 	path string
-	// masterKeySource is where the master keys came from, for messages: the variable, the file that it names, or its line in the file at path.
+	// masterKeySource is where the master keys came from, for messages: the variable, the file that it names, or its
+	// line in the file at path.
 	masterKeySource string
 }
 

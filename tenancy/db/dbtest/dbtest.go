@@ -272,6 +272,16 @@ func FailCommits(t testing.TB, d *db.DB, table, condition string) (stop func()) 
 	return func() { t.Helper(); change(end) }
 }
 
+// RequireRedisURL returns the URL of the test Redis (STOA_TEST_REDIS). Without one it skips the test, see [SkipMissing].
+func RequireRedisURL(t testing.TB) string {
+	t.Helper()
+	url := os.Getenv("STOA_TEST_REDIS")
+	if url == "" {
+		SkipMissing(t, "STOA_TEST_REDIS names no Redis; run `make test`, or .ci/with-services go test ...")
+	}
+	return url
+}
+
 // SkipMissing skips a test that needs what this machine does not have, and prints why. It fails the test if
 // STOA_TEST_REQUIRE is set.
 func SkipMissing(t testing.TB, why string) {
