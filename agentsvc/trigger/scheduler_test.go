@@ -306,7 +306,7 @@ func TestSchedulersStartTogether(t *testing.T) {
 		_, err := tx.Exec(t.Context(), `INSERT INTO schedule (tenant, agent, spec, next_at) VALUES ($1, 'own', $2, $3)`,
 			string(tenancy.DefaultID), w.hourly.String(), w.lastTick().UnixMicro())
 		w.startScheduler(true)
-		w.waitUntil("the second one waits for the first one's row", func() bool { return dbtest.HasLockWaiter(t, d) })
+		w.waitUntil("the second one waits for the first one's row", func() bool { return dbtest.CountLockWaiters(t, d) > 0 })
 		return err
 	})
 	if err != nil {

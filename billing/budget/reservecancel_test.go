@@ -36,7 +36,7 @@ func TestReserveCanceled(t *testing.T) {
 	var waits sync.WaitGroup
 	waits.Go(func() {
 		defer giveUp()
-		for began := time.Now(); !dbtest.HasLockWaiter(t, d); time.Sleep(5 * time.Millisecond) {
+		for began := time.Now(); dbtest.CountLockWaiters(t, d) == 0; time.Sleep(5 * time.Millisecond) {
 			if time.Since(began) > 20*time.Second {
 				t.Error("the reservation does not wait for the budget")
 				return

@@ -223,9 +223,10 @@ func (t revisionTx) deleteHidden(ctx context.Context, h revisionRow, limit int64
 		return 0, err
 	}
 	isLeft, isLive := false, false
+	// The row is locked as well: a document that is deleted has none, and another process that deletes the same chunks waits.
 	err = t.Query(ctx, func(r db.Row) error { isLeft = true; return r.Scan(&isLive) }, `SELECT EXISTS (SELECT 1 FROM document_live l
 			WHERE l.tenant = h.tenant AND l.store = h.store AND l.document = h.document AND l.generation = h.generation AND l.revision = h.revision)
-		FROM hidden_revision h WHERE h.tenant = $1 AND h.store = $2 AND h.document = $3 AND h.generation = $4 AND h.revision = $5 AND `+condition,
+		FROM hidden_revision h WHERE h.tenant = $1 AND h.store = $2 AND h.document = $3 AND h.generation = $4 AND h.revision = $5 AND `+condition+t.lockRow(),
 		t.args(h)...)
 	if err != nil || !isLeft {
 		return 0, err

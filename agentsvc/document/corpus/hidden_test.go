@@ -9,6 +9,7 @@ import (
 	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"golang.org/x/sync/errgroup"
 
 	"stoa/agentsvc/document"
 	"stoa/agentsvc/document/corpus"
@@ -323,4 +324,34 @@ func TestLargeExternal(t *testing.T) {
 		f.deleteHidden(t)
 		checkDiff(t, "removals", lines, len(must(f.Index.ListRemovals(t.Context(), "manual", 1000))))
 	})
+}
+
+// TestDeleteHiddenTogether: two processes that delete the chunks of a document at the same time, since one of them has lost its pass
+// without noticing, leave none of them.
+func TestDeleteHiddenTogether(t *testing.T) {
+	t.Parallel()
+	d := dbtest.NewPostgres(t)
+	f := newFixture(t, d, "acme", corpus.Limits{})
+	f.put(t, "a", largeText("some", 90)) // more than one transaction deletes at first
+	f.indexPending(t)
+	if err := f.Documents.Delete(t.Context(), "manual", "a", "", everyone); err != nil {
+		t.Fatal(err)
+	}
+	var deleting errgroup.Group
+	err := d.Platform().RunTx(t.Context(), func(tx *db.Tx) error {
+		// With these rows locked both have begun before either deletes.
+		err := tx.Query(t.Context(), func(db.Row) error { return nil }, `SELECT 1 FROM chunk FOR UPDATE`)
+		for range 2 {
+			deleting.Go(func() error {
+				_, err := f.Index.DeleteHidden(t.Context(), "manual", never)
+				return err
+			})
+		}
+		dbtest.WaitUntil(t, "both wait", func() bool { return dbtest.CountLockWaiters(t, d) == 2 })
+		return err
+	})
+	if err := errors.Join(err, deleting.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	checkDiff(t, "rows", map[string]int64{"document_store": 1, "index_pass": 1}, rowCounts(t, d))
 }

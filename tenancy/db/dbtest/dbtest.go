@@ -218,16 +218,15 @@ func Open(t testing.TB, url string) *db.DB {
 	return d
 }
 
-// HasLockWaiter reports whether a connection of the PostgreSQL database waits for a lock.
-func HasLockWaiter(t *testing.T, d *db.DB) bool {
-	n := 0
+// CountLockWaiters returns the number of connections of the PostgreSQL database that wait for a lock.
+func CountLockWaiters(t *testing.T, d *db.DB) (n int) {
 	var b db.Batch
 	b.Query(func(r db.Row) error { return r.Scan(&n) },
 		`SELECT COUNT(*) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE NOT l.granted AND a.datname = current_database()`)
 	if err := d.Platform().Do(t.Context(), &b); err != nil {
 		t.Error(err)
 	}
-	return n > 0
+	return n
 }
 
 // InsertTask adds the row of a task at epoch 1 and sequence 1, whose owner is ana of the issuer stoa.
