@@ -39,11 +39,11 @@
 //     embedders (meteredEmbedder.Embed), billing/budget/reserve.go (Gate.ReserveBudget), billing/budget/settle.go
 //     (CostReservation.SettleUsage, CostReservation.ReleaseUsage), billing/budget/expiry.go for a dead process
 //     (Service.ExpireReservations).
-//   - What stops a worker that lost its lease? agentsvc/store/lease.go (type Lease says where the epoch rises;
-//     Runs.advanceTask compares it, and all other statements of a record depend on that), agentsvc/store/record.go
-//     (Runs.appendRecord, where no row is a lost lease), agentsvc/queue/lease.go
-//     (leaseKeeper.renewBeforeExpiry, leaseKeeper.confirmHeartbeat), agentsvc/queue/active_run.go (activeRuns.stopLost),
-//     agentsvc/lease.go (LeaseCheck.Check, before each effect outside).
+//   - What stops a worker that lost its lease? agentsvc/store/lease.go (type Lease says where the epoch rises),
+//     agentsvc/store/fence.go (Runs.advanceTask compares it, and all other statements of a record depend on that),
+//     agentsvc/store/record.go (Runs.appendRecord, where no row is a lost lease), agentsvc/queue/heartbeat.go
+//     (heartbeater.renewBeforeExpiry, heartbeater.confirmHeartbeat), agentsvc/queue/active_run.go (activeRuns.stopLost),
+//     agentsvc/leasecheck.go (LeaseCheck.Check, before each effect outside).
 //   - How does a decision continue a turn? agentsvc/surface/tenantapi/decision.go (newDecisionHandler),
 //     agentsvc/task/decide.go (Decisions.Decide, turnFactory.newDecisionPlan), agentsvc/store/approval.go
 //     (Approvals.RecordDecisions), agentsvc/task/accept.go (pipeline.dispatch). A message can carry decisions too
