@@ -102,7 +102,7 @@ func (p *pipeline) accept(ctx context.Context, src turnSource, awaited, counted 
 	}
 	defer end()
 	where, err := p.placeRun(ctx, awaited || mustStart, placement{isCounted: counted, mustStart: mustStart})
-	defer func() { p.settlePlacement(where, acc) }()
+	defer func() { p.closePlacement(where, acc) }()
 	for range maxQueueAttempts {
 		var plan turnPlan
 		if err != nil {
@@ -200,8 +200,8 @@ func (p *pipeline) moveToQueue(ctx context.Context, where placement) (placement,
 	return where, err
 }
 
-// settlePlacement releases a slot in which acc starts no run, and settles the entry of the queue.
-func (p *pipeline) settlePlacement(where placement, acc acceptedTurn) {
+// closePlacement releases a slot in which acc starts no run, and confirms or returns the entry of the queue.
+func (p *pipeline) closePlacement(where placement, acc acceptedTurn) {
 	if where.worker != "" && !acc.hasSlot() {
 		p.executor.ReleaseSlot(p.tenant)
 	}

@@ -52,7 +52,7 @@ func (r *Recorder) BeginRun(ctx context.Context) error {
 	case err == nil:
 		r.shared.hub.publishEvents(topicKey{r.shared.tenant, r.run.Task}, evs...)
 	case errors.Is(err, store.ErrTaskInterrupted):
-		return r.shared.expiry.settle(ctx, r.memory, *r.run)
+		return r.shared.expiry.handleTimeout(ctx, r.memory, *r.run)
 	}
 	return err
 }

@@ -35,10 +35,10 @@
 //     agentsvc/task/accept.go (pipeline.accept, one for messages, decisions, restored checkpoints and requeued runs),
 //     agentsvc/store/createtask.go (Tasks.Create, Tasks.Continue).
 //   - What does a model call reserve, and when is that settled or released? agentsvc/runtime/meteredmodel.go
-//     (meteredModel.Stream, meteredCall.reserveBudget, meteredCall.settleUsage), agentsvc/runtime/meteredembedder.go for
-//     embedders (meteredEmbedder.Embed), billing/budget/reserve.go (Gate.ReserveBudget), billing/budget/settle.go
-//     (CostReservation.SettleUsage, CostReservation.ReleaseUsage), billing/budget/expiry.go for a dead process
-//     (Service.ExpireReservations).
+//     (meteredModel.Stream, meteredCall.reserveBudget, meteredCall.closeReservation),
+//     agentsvc/runtime/meteredembedder.go for embedders (meteredEmbedder.Embed), billing/budget/reserve.go
+//     (Gate.ReserveBudget), billing/budget/settle.go (CostReservation.SettleReservation,
+//     CostReservation.ReleaseReservation), billing/budget/expiry.go for a dead process (Service.ExpireReservations).
 //   - What stops a worker that lost its lease? agentsvc/store/lease.go (type Lease says where the epoch rises),
 //     agentsvc/store/fence.go (Runs.advanceTask compares it, and all other statements of a record depend on that),
 //     agentsvc/store/record.go (Runs.appendRecord, where no row is a lost lease), agentsvc/queue/heartbeat.go
