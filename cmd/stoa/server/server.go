@@ -20,7 +20,7 @@
 //     processes.
 //   - background.go has the work that no request starts: schedules and retention; notify.go delivers notifications and
 //     callbacks.
-//   - A new protocol is a package below agentsvc/surface and a line in newRoutes (surfaces.go).
+//   - A new protocol is a package below agentsvc/surface and a line in newProtocolRoutes (surfaces.go).
 //
 // Functions that answer what is asked first. Files without a folder are in this package, all others are named from the
 // root of the module; TestReferences checks that they declare the functions:
@@ -61,7 +61,7 @@
 //     agentsvc/trigger/scheduletable.go (scheduleTable.saveSchedules replaces the stored ones; a
 //     configuration that cannot be loaded or built leaves them). A tick of a schedule that has gone starts nothing:
 //     agentsvc/runtime/triggers.go (Runtime.StartTick).
-//   - What must be added for a new protocol? surfaces.go (Server.newRoutes); the rest is in the package comment of
+//   - What must be added for a new protocol? surfaces.go (Server.newProtocolRoutes); the rest is in the package comment of
 //     agentsvc/surface.
 package server
 
