@@ -19,8 +19,10 @@ import (
 // ask [agentsvc.LeaseCheck] first; package queue renews the lease and ends the context of a run whose lease is lost.
 type Lease struct {
 	Worker string // id of the process that has the lease; "" = none
-	Epoch  int64  // 0 = the run is claimed, but its task is not acquired yet
-	Seq    int64  // of the task's last event
+	// Epoch is the task's when the run began; 0 = the run is claimed, but its task is not acquired yet. It says who may
+	// write, Seq how much was written; neither depends on the app's revision or generation.
+	Epoch int64
+	Seq   int64 // of the task's last event
 	// TurnEvents are the events of the turn as of BeginRun, where they were small enough to be read with it.
 	TurnEvents []agentsvc.Event
 	// HasQueuedRuns reports, after the run has ended, that other runs of its session may wait for that. Set by

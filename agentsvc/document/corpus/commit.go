@@ -29,8 +29,11 @@ type EmbeddedChunk struct {
 
 // Commit is an indexed document.
 type Commit struct {
-	Document   string // its id
-	Revision   int64  // that was indexed
+	Document string // its id
+	// Revision is the one that was indexed. It identifies a content of the document: a random number that is compared for
+	// equality alone. It is no revision of the app's configuration.
+	Revision int64
+	// Generation is that of the index, see [Generations].
 	Generation int64
 	// Title, if not empty, replaces the title of a document that has none.
 	Title     string
