@@ -164,11 +164,11 @@ func (p *Pool) DetachCaller(app db.ID, task agentsvc.TaskID) {
 	p.claimer.detachCaller(taskKey{app, task})
 }
 
-// ReserveQueueDepth reserves an entry of the tenant's queue, whose limit is most, for a run that is about to be
+// AcquireQueueEntry acquires an entry of the tenant's queue, whose limit is most, for a run that is about to be
 // written. done must be called with whether it was written. It returns an error with [agentsvc.CodeExhausted] where the
 // queue is full.
-func (p *Pool) ReserveQueueDepth(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error) {
-	return p.depths.reserveEntry(ctx, tenant, most)
+func (p *Pool) AcquireQueueEntry(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error) {
+	return p.depths.acquireEntry(ctx, tenant, most)
 }
 
 // NotifyQueued reports that a turn was written whose run is pending. An awaited run, or one of a tenant with a limit of

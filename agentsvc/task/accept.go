@@ -204,7 +204,7 @@ func (p *pipeline) moveToQueue(ctx context.Context, where placement) (placement,
 		return where, nil
 	}
 	var err error
-	where.confirmEntry, err = p.executor.ReserveQueueDepth(ctx, p.tenant, p.maxQueueDepth)
+	where.confirmEntry, err = p.executor.AcquireQueueEntry(ctx, p.tenant, p.maxQueueDepth)
 	return where, err
 }
 

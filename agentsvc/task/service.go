@@ -56,9 +56,9 @@ type Executor interface {
 	ReleaseSlot(tenant db.ID)
 	// DetachCaller reports that the caller who waited for a started or queued task disconnected before its end.
 	DetachCaller(tenant db.ID, task agentsvc.TaskID)
-	// ReserveQueueDepth reserves an entry of the tenant's queue, whose limit is most, for a run that is about to be
+	// AcquireQueueEntry acquires an entry of the tenant's queue, whose limit is most, for a run that is about to be
 	// written. done must be called with whether it was written. The error may be shown to the sender.
-	ReserveQueueDepth(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error)
+	AcquireQueueEntry(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error)
 	// NotifyQueued reports that a turn was written whose run is pending; WakeClaimers that some run has become pending.
 	NotifyQueued(turn store.NewTurn)
 	WakeClaimers()
