@@ -39,8 +39,8 @@
 //     agentsvc/runtime/meteredembedder.go for embedders (meteredEmbedder.Embed), billing/budget/reserve.go
 //     (Gate.ReserveBudget), billing/budget/settle.go (CostReservation.SettleReservation,
 //     CostReservation.ReleaseReservation), billing/budget/expiry.go for a dead process (Service.ExpireReservations).
-//   - What stops a worker that lost its lease? agentsvc/store/lease.go (type Lease says where the epoch rises),
-//     agentsvc/store/fence.go (Runs.advanceTask compares it, and all other statements of a record depend on that),
+//   - What stops a worker that lost its lease? agentsvc/store/lease.go (type Lease says where the epoch rises;
+//     Runs.advanceTask compares it, and all other statements of a record depend on that),
 //     agentsvc/store/record.go (Runs.appendRecord, where no row is a lost lease), agentsvc/queue/heartbeat.go
 //     (heartbeater.renewBeforeExpiry, heartbeater.confirmHeartbeat), agentsvc/queue/active_run.go (activeRuns.stopLost),
 //     agentsvc/leasecheck.go (LeaseCheck.Check, before each effect outside).
