@@ -11,7 +11,8 @@ type KeySet interface {
 	// FindKey returns the key with the id kid, or [jwks.ErrUnknownKey]. Any other error means that it could not be
 	// determined. kid comes from the token and is not trusted: it may only be compared.
 	FindKey(ctx context.Context, kid string) (jose.JSONWebKey, error)
-	// Generation changes whenever the set changes. A token that was verified at another generation is verified again.
+	// Generation changes whenever the set changes; it is local to this process, and not that of an app. A token that was
+	// verified at another generation is verified again.
 	Generation() uint64
 }
 

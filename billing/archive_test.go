@@ -29,7 +29,7 @@ func TestArchiveUsage(t *testing.T) {
 		}
 		for range 2 {
 			r, x := reserve()
-			if err := r.SettleUsage(t.Context(), m, budgettest.UsageOf(r, x, 1, 1)); err != nil {
+			if err := r.SettleReservation(t.Context(), m, budgettest.UsageOf(r, x, 1, 1)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -48,7 +48,7 @@ func TestArchiveUsage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.SettleUsage(t.Context(), other, budgettest.UsageOf(r, y, 1, 1)); err != nil {
+		if err := r.SettleReservation(t.Context(), other, budgettest.UsageOf(r, y, 1, 1)); err != nil {
 			t.Fatal(err)
 		}
 		var wipe db.Batch
@@ -56,7 +56,7 @@ func TestArchiveUsage(t *testing.T) {
 		if err := d.Platform().Do(t.Context(), &wipe); err != nil {
 			t.Fatal(err)
 		}
-		if err := late.ReleaseUsage(t.Context()); err != nil {
+		if err := late.ReleaseReservation(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		budgettest.CheckConsistent(t, s.Budgets)

@@ -148,7 +148,7 @@ func TestHugeRows(t *testing.T) {
 		a.Provider, a.Model = "p", "m"
 		r, err := s.Budgets.NewGate(other.ID, "").ReserveBudget(ctx, a)
 		agentsvctest.RequireNoErrors(t, err)
-		agentsvctest.RequireNoErrors(t, r.SettleUsage(ctx, s.Usage.NewMeter(other.ID, ""), budgettest.UsageOf(r, a, 5, 6)))
+		agentsvctest.RequireNoErrors(t, r.SettleReservation(ctx, s.Usage.NewMeter(other.ID, ""), budgettest.UsageOf(r, a, 5, 6)))
 		wantBalance(other.ID, "tokens", 3*(odd+1)+11)
 		wantBalance("", "tokens", math.MaxInt64)
 		_, err = s.Budgets.NewGate(huge.ID, "").ReserveBudget(ctx, budgettest.NewRequest())

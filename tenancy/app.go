@@ -128,7 +128,8 @@ type Version struct {
 	// Revision and Inputs together identify a build; see [App.HasSameBuild].
 	Inputs int64
 	// Generation grows with every change of the app, revocations, roles and API keys included. A change is written only
-	// if it is still the one that was read (optimistic locking), and processes compare it to notice changes.
+	// if it is still the one that was read (optimistic locking), and processes compare it to notice changes. Unlike a
+	// revision, nothing is stored under it: an earlier generation cannot be read or restored.
 	Generation int64
 }
 

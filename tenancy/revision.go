@@ -11,7 +11,8 @@ import (
 	"stoa/tenancy/db"
 )
 
-// Revision describes one stored configuration of an app.
+// Revision describes one stored configuration of an app. Its number names that text for ever. The app's generation
+// ([Version]) counts changes of any kind, and the epoch of a task changes of who may write to it.
 type Revision struct {
 	Number int64
 	// Actor is who made the revision.

@@ -134,7 +134,7 @@ type StoreStatus struct {
 	State                              string
 	Error                              string
 	Documents, Chunks, Pending, Failed int64
-	// Generation counts the rebuilds of the store for another embedder or chunking.
+	// Generation counts the rebuilds of the store for another embedder or chunking. It is not the app's.
 	Generation int64
 	Embedder   string // the model of the vectors, "" = searched by words only
 	// VectorIndex is how a search compares vectors that the platform's database has: [Exact] or [HNSW]; "" if it has none.

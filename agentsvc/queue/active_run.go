@@ -35,7 +35,7 @@ type activeRuns struct {
 
 	mu      sync.Mutex // guards the fields below
 	running map[taskKey]*activeRun
-	// unexecuted are the leased attempts that did not execute at the last round of the lease loop, with the claim round
+	// unexecuted are the leased attempts that did not execute at the last round of the heartbeat loop, with the claim round
 	// at which they were first seen. returned are those that it returned to the queue, with the time.
 	unexecuted map[unexecutedRun]int64
 	returned   map[unexecutedRun]time.Time

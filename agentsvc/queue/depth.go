@@ -36,18 +36,18 @@ type tenantDepth struct {
 
 	mu        sync.Mutex // guards the fields below
 	waiting   int64      // runs at the last count, plus those written here since
-	reserved  int64      // reserved entries whose run is not known to be written yet
+	acquired  int64      // acquired entries whose run is not known to be written yet
 	countedAt time.Time  // start of the last count
 }
 
-// reserveEntry reserves an entry of the tenant's queue, whose limit is most. done must be called with whether the run
+// acquireEntry acquires an entry of the tenant's queue, whose limit is most. done must be called with whether the run
 // was written. It returns an error with [agentsvc.CodeExhausted] where the queue is full, and ctx's error. A count that
 // began after this call is recent enough whatever its age: it includes all that was written before the call.
-func (d *queueDepths) reserveEntry(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error) {
+func (d *queueDepths) acquireEntry(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error) {
 	a, arrivedAt := d.ensureTenantDepth(tenant), time.Now()
-	done, known := a.tryReserveEntry(most, arrivedAt)
+	done, known := a.tryAcquireEntry(most, arrivedAt)
 	if known {
-		return done, checkReserved(done, most)
+		return done, checkAcquired(done, most)
 	}
 	select {
 	case a.counting <- struct{}{}:
@@ -55,7 +55,7 @@ func (d *queueDepths) reserveEntry(ctx context.Context, tenant db.ID, most int64
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if done, known = a.tryReserveEntry(most, arrivedAt); !known { // no other goroutine has counted meanwhile
+	if done, known = a.tryAcquireEntry(most, arrivedAt); !known { // no other goroutine has counted meanwhile
 		began := time.Now()
 		n, err := d.count(ctx, tenant, most)
 		if err != nil {
@@ -64,36 +64,36 @@ func (d *queueDepths) reserveEntry(ctx context.Context, tenant db.ID, most int64
 		a.mu.Lock()
 		a.waiting, a.countedAt = n, began
 		a.mu.Unlock()
-		done, _ = a.tryReserveEntry(most, arrivedAt)
+		done, _ = a.tryAcquireEntry(most, arrivedAt)
 	}
-	return done, checkReserved(done, most)
+	return done, checkAcquired(done, most)
 }
 
-// checkReserved returns the error of a refused reservation, nil if done is a reservation.
-func checkReserved(done func(bool), most int64) error {
+// checkAcquired returns the error of a full queue, nil if done is set.
+func checkAcquired(done func(bool), most int64) error {
 	if done != nil {
 		return nil
 	}
 	return fmt.Errorf("%d tasks of this app are waiting, which is the limit: %w", most, ratelimit.NewExhaustedError(time.Second))
 }
 
-// tryReserveEntry reserves an entry if the stored count leaves capacity. known is false where that count is too old to
+// tryAcquireEntry acquires an entry if the stored count leaves capacity. known is false where that count is too old to
 // decide; done is nil where there is no capacity.
-func (d *tenantDepth) tryReserveEntry(most int64, arrivedAt time.Time) (done func(written bool), known bool) {
+func (d *tenantDepth) tryAcquireEntry(most int64, arrivedAt time.Time) (done func(written bool), known bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	belowLimit, enough := d.waiting+d.reserved < most, atLimitTTL
+	belowLimit, enough := d.waiting+d.acquired < most, atLimitTTL
 	if belowLimit {
 		enough = belowLimitTTL
 	}
 	if known = !d.countedAt.Before(arrivedAt) || time.Since(d.countedAt) < enough; !known || !belowLimit {
 		return nil, known
 	}
-	d.reserved++
+	d.acquired++
 	return func(written bool) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.reserved--
+		d.acquired--
 		if written {
 			d.waiting++
 		}
@@ -115,11 +115,11 @@ func (d *queueDepths) ensureTenantDepth(tenant db.ID) *tenantDepth {
 	return a
 }
 
-// dropStale drops counts that are too old to be used and have no open reservation. The caller holds d.mu.
+// dropStale drops counts that are too old to be used and have no acquired entry that is not done. The caller holds d.mu.
 func (d *queueDepths) dropStale() {
 	for tenant, a := range d.apps {
 		a.mu.Lock()
-		if a.reserved == 0 && time.Since(a.countedAt) > belowLimitTTL {
+		if a.acquired == 0 && time.Since(a.countedAt) > belowLimitTTL {
 			delete(d.apps, tenant)
 		}
 		a.mu.Unlock()

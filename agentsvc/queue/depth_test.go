@@ -24,7 +24,7 @@ func TestDepth(t *testing.T) {
 			return min(waiting.Load(), limit), nil
 		}}
 		try := func(written bool) error {
-			done, err := d.reserveEntry(t.Context(), "a", 100)
+			done, err := d.acquireEntry(t.Context(), "a", 100)
 			if err == nil {
 				if written {
 					waiting.Add(1)
@@ -65,7 +65,7 @@ func TestDepth(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := d.reserveEntry(t.Context(), "b", 1); err == nil {
+		if _, err := d.acquireEntry(t.Context(), "b", 1); err == nil {
 			t.Error("another app has the count of the first")
 		}
 	})
@@ -85,7 +85,7 @@ func TestDepthSlow(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 100 {
 			wg.Go(func() {
-				if _, err := d.reserveEntry(t.Context(), "a", 1000); err != nil {
+				if _, err := d.acquireEntry(t.Context(), "a", 1000); err != nil {
 					t.Errorf("refused with seven that wait: %v", err)
 				}
 			})
@@ -102,7 +102,7 @@ func TestDepthUnknown(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no database")
 	d := &queueDepths{apps: map[db.ID]*tenantDepth{}, count: func(context.Context, db.ID, int64) (int64, error) { return 0, broken }}
-	if _, err := d.reserveEntry(t.Context(), "a", 100); !errors.Is(err, broken) {
+	if _, err := d.acquireEntry(t.Context(), "a", 100); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 }

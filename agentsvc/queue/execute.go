@@ -21,7 +21,7 @@ type executor struct {
 	worker     string
 	active     *activeRuns
 	slots      *slots
-	leases     *leaseKeeper
+	heartbeat  *heartbeater
 	unfinished *unfinishedRuns
 	awaited    *awaitedApps
 	wake       *claimSignal
@@ -41,8 +41,8 @@ type executor struct {
 }
 
 // beginWork reports whether the executor accepts work, and if so makes stop wait until endWork. It reports false
-// while the executor stops and while other processes may consider the lease expired.
-func (e *executor) beginWork() bool { return !e.leases.isStale() && e.work.begin() }
+// while the executor stops and while other processes may consider this one dead.
+func (e *executor) beginWork() bool { return !e.heartbeat.isStale() && e.work.begin() }
 
 // endWork must follow a beginWork that returned true.
 func (e *executor) endWork() { e.work.wg.Done() }
@@ -177,7 +177,7 @@ func (e *executor) handleSafely(ctx context.Context, run store.Run) (err error) 
 			err = fmt.Errorf("panic of type %T", v)
 		}
 	}()
-	return e.handle(ctx, run, agentsvc.LeaseCheck{Confirm: e.leases.confirmHeartbeat})
+	return e.handle(ctx, run, agentsvc.LeaseCheck{Confirm: e.heartbeat.confirmHeartbeat})
 }
 
 // dropRun ends the row of a run whose task no longer waits for it. The statement does nothing if the run is leased to

@@ -38,7 +38,7 @@ type Pool struct {
 	options    Options
 	active     *activeRuns
 	executor   *executor
-	leases     *leaseKeeper
+	heartbeat  *heartbeater
 	claimer    *claimer
 	watcher    *watcher
 	unfinished *unfinishedRuns
@@ -46,8 +46,8 @@ type Pool struct {
 	returned   atomic.Int64 // see Returned
 }
 
-// New returns a pool that executes the runs in d by handle. It starts nothing; [Pool.Open] acquires the lease and
-// [Pool.Run] operates it.
+// New returns a pool that executes the runs in d by handle. It starts nothing; [Pool.Open] writes the first heartbeat and
+// [Pool.Run] renews it.
 func New(d *db.DB, handle Handler, o Options) *Pool {
 	o = o.withDefaults()
 	runs := store.NewRunQueue(d)
@@ -56,27 +56,27 @@ func New(d *db.DB, handle Handler, o Options) *Pool {
 	wake, awaited := newClaimSignal(), &awaitedApps{apps: map[db.ID]int64{}}
 	active := &activeRuns{runs: runs, worker: worker, running: map[taskKey]*activeRun{}, returned: map[unexecutedRun]time.Time{}}
 	unfinished := &unfinishedRuns{runs: runs, options: o, signal: make(chan struct{}, 1)}
-	leases := &leaseKeeper{
+	heartbeat := &heartbeater{
 		runs: runs, options: o, worker: worker, base: base, active: active, unfinished: unfinished, wake: wake,
 		started: time.Now(), renewing: make(chan struct{}, 1),
 	}
 	executor := &executor{
-		runs: runs, handle: handle, options: o, worker: worker, active: active, slots: newSlots(o), leases: leases, unfinished: unfinished,
+		runs: runs, handle: handle, options: o, worker: worker, active: active, slots: newSlots(o), heartbeat: heartbeat, unfinished: unfinished,
 		awaited: awaited, wake: wake, goroutines: make(workerPool), base: base, cancel: cancel,
 	}
 	claimer := &claimer{
 		runs: runs, options: o, worker: worker, executor: executor, slots: executor.slots, awaited: awaited, wake: wake,
 		ring: tenantRing{runs: runs, worker: worker}, detached: map[taskKey]bool{},
 	}
-	leases.claimRounds = &claimer.rounds
+	heartbeat.claimRounds = &claimer.rounds
 	return &Pool{
-		runs: runs, options: o, active: active, executor: executor, leases: leases, unfinished: unfinished, claimer: claimer,
+		runs: runs, options: o, active: active, executor: executor, heartbeat: heartbeat, unfinished: unfinished, claimer: claimer,
 		watcher: &watcher{requests: callcancel.NewQueue(d), options: o, worker: worker, active: active, signal: make(chan struct{}, 1)},
 		depths:  &queueDepths{count: runs.CountWaiting, apps: map[db.ID]*tenantDepth{}},
 	}
 }
 
-// Open acquires this process's first lease. With alone, no other process can hold a lease (the lock on the SQLite file
+// Open writes this process's first heartbeat. With alone, no other process can hold a lease (the lock on the SQLite file
 // proves it): every leased run in the database has no living worker and is rescued at once instead of after StaleAfter.
 func (p *Pool) Open(ctx context.Context, alone bool) error {
 	if alone {
@@ -84,14 +84,14 @@ func (p *Pool) Open(ctx context.Context, alone bool) error {
 			return err
 		}
 	}
-	return p.leases.writeHeartbeat(ctx)
+	return p.heartbeat.writeHeartbeat(ctx)
 }
 
-// Run operates the claim, lease and watch loops until ctx ends. It does not stop the runs in progress; [Pool.Drain]
+// Run operates the claim, heartbeat and watch loops until ctx ends. It does not stop the runs in progress; [Pool.Drain]
 // does.
 func (p *Pool) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	wg.Go(func() { p.leases.runLoop(ctx) })
+	wg.Go(func() { p.heartbeat.runLoop(ctx) })
 	wg.Go(func() { p.claimer.runLoop(ctx) })
 	wg.Go(func() { p.watcher.runLoop(ctx) })
 	defer p.options.Bus.WatchTopic(queueTopic, func(string) { p.claimer.wake.signal() })()
@@ -115,13 +115,13 @@ func (p *Pool) BeginTurn() (mustStart bool, end func(), err error) {
 }
 
 // Drain stops the pool: it accepts no more turns and runs, waits until ctx ends for those in progress, cancels the rest with
-// [ErrStopping] and releases the lease, which returns remaining runs to the queue without counting the attempt.
-// [Pool.Run] must still be active, so that the lease is renewed meanwhile.
+// [ErrStopping] and deletes the heartbeat, which returns remaining runs to the queue without counting the attempt.
+// [Pool.Run] must still be active, so that the heartbeat is renewed meanwhile.
 func (p *Pool) Drain(ctx context.Context) error {
 	p.executor.stop(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	n, err := p.leases.releaseLease(ctx)
+	n, err := p.heartbeat.releaseRuns(ctx)
 	p.returned.Add(n)
 	p.options.Bus.Publish(queueTopic, "")
 	return err
@@ -134,7 +134,7 @@ func (p *Pool) Returned() int64 { return p.returned.Load() }
 func (p *Pool) Inflight() int { return p.active.count() }
 
 // AcquireSlot reserves a live slot for a run of the tenant whose caller waits, and returns the worker id to lease the
-// run to. ok is false where no slot is free for the tenant, while the pool stops and while the lease is stale. The
+// run to. ok is false where no slot is free for the tenant, while the pool stops and while the heartbeat is stale. The
 // caller must then call StartRun or ReleaseSlot.
 func (p *Pool) AcquireSlot(app db.ID) (worker string, ok bool) {
 	if !p.executor.acquireLiveSlot(app) {
@@ -164,11 +164,11 @@ func (p *Pool) DetachCaller(app db.ID, task agentsvc.TaskID) {
 	p.claimer.detachCaller(taskKey{app, task})
 }
 
-// ReserveQueueDepth reserves an entry of the tenant's queue, whose limit is most, for a run that is about to be
+// AcquireQueueEntry acquires an entry of the tenant's queue, whose limit is most, for a run that is about to be
 // written. done must be called with whether it was written. It returns an error with [agentsvc.CodeExhausted] where the
 // queue is full.
-func (p *Pool) ReserveQueueDepth(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error) {
-	return p.depths.reserveEntry(ctx, tenant, most)
+func (p *Pool) AcquireQueueEntry(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error) {
+	return p.depths.acquireEntry(ctx, tenant, most)
 }
 
 // NotifyQueued reports that a turn was written whose run is pending. An awaited run, or one of a tenant with a limit of

@@ -495,7 +495,7 @@ func TestUndone(t *testing.T) {
 }
 
 // TestOrphanRun: a run that was leased to this process but never started, because the answer to its acceptance was
-// lost, is found by the next rounds of the lease loop, however long StaleAfter is, and returned uncounted.
+// lost, is found by the next rounds of the heartbeat loop, however long StaleAfter is, and returned uncounted.
 func TestOrphanRun(t *testing.T) {
 	forEachEngine(t, func(b fixture) {
 		began, finish := make(chan store.Run, 10), make(chan struct{})
@@ -548,7 +548,7 @@ func TestOrphanAnsweredLate(t *testing.T) {
 }
 
 // runUntil operates the loops of a pool for a short time, again and again, until a run's row is want. Each time the
-// lease loop begins a round, so that the test does not wait for the interval between two rounds.
+// heartbeat loop begins a round, so that the test does not wait for the interval between two rounds.
 func (fix fixture) runUntil(p *queue.Pool, run store.Run, want runRow) {
 	fix.Helper()
 	for end := time.Now().Add(testTimeout); fix.readRow(run) != want; {

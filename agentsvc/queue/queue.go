@@ -15,12 +15,12 @@
 //   - activeRuns are the runs that execute now, by task; unfinishedRuns those that recorded no end.
 //   - claimer is the claim loop. awaitedApps are the tenants whose awaited runs found no live slot, claimSignal makes
 //     the loop read the queue, and lendSlot helps a tenant when all workers stay busy.
-//   - leaseKeeper is the lease loop, and watcher the loop that finds what others wrote about the runs here.
+//   - heartbeater is the heartbeat loop, and watcher the loop that finds what others wrote about the runs here.
 //
-// A lease belongs to a process, not to a run: the worker row of the process has a heartbeat, by the database's clock.
-// The leaseKeeper renews it every third of [Options].StaleAfter. A process whose heartbeat is older than StaleAfter
-// counts as dead; any other process then makes its runs pending again and raises the epochs of their tasks, so that
-// the dead process's late writes are refused.
+// A run is leased to a process, but its lease has no time of its own: the worker row of the process has a heartbeat, by
+// the database's clock. The heartbeater renews it every third of [Options].StaleAfter. A process whose heartbeat is
+// older than StaleAfter counts as dead; any other process then makes its runs pending again and raises the epochs of
+// their tasks, so that the dead process's late writes are refused.
 //
 // A worker that has lost its lease is stopped in four ways: its writes fail, because the store compares the task's
 // epoch; the watcher cancels the context of runs whose lease is lost (stopLost); renewBeforeExpiry cancels all

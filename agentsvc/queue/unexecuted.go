@@ -18,22 +18,22 @@ type unexecutedRun struct {
 const returnedFor = 5 * time.Minute
 
 // returnUnexecuted returns the runs that are leased to this process and that no one starts. The process renews its
-// lease, so no other process would ever rescue them. A run is returned when two rounds of the lease loop saw the same
+// heartbeat, so no other process would ever rescue them. A run is returned when two rounds of the heartbeat loop saw the same
 // attempt and the claim that was in progress at the first one has ended. An acceptance may still be waiting for the
 // answer to its commit; it then starts nothing (activeRuns.addAccepted). The attempt does not count.
-func (k *leaseKeeper) returnUnexecuted(ctx context.Context) error {
-	leased, err := k.runs.ListLeasedRuns(ctx, k.worker)
+func (h *heartbeater) returnUnexecuted(ctx context.Context) error {
+	leased, err := h.runs.ListLeasedRuns(ctx, h.worker)
 	// Once the runs are cancelled with ErrStopping, Drain returns them as interrupted.
-	if err != nil || k.base.Err() != nil {
+	if err != nil || h.base.Err() != nil {
 		return err
 	}
 	// Read after the query: each claim that the query saw has ended, or is the one in progress.
-	for _, run := range k.active.findUnexecuted(leased, k.claimRounds.Load()) {
-		k.options.Log.Warn("returned a run that is leased to this process and does not execute", "tenant", run.Tenant, "task", run.Task)
-		if err := k.runs.ReturnRun(ctx, run, store.ReturnOptions{Uncounted: true}); err != nil {
+	for _, run := range h.active.findUnexecuted(leased, h.claimRounds.Load()) {
+		h.options.Log.Warn("returned a run that is leased to this process and does not execute", "tenant", run.Tenant, "task", run.Task)
+		if err := h.runs.ReturnRun(ctx, run, store.ReturnOptions{Uncounted: true}); err != nil {
 			return err
 		}
-		k.wake.signalAccepted()
+		h.wake.signalAccepted()
 	}
 	return nil
 }

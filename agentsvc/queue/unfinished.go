@@ -34,7 +34,7 @@ type unfinishedRuns struct {
 	list []unfinishedRun
 }
 
-// add adds a run and signals the lease loop.
+// add adds a run and signals the heartbeat loop.
 func (r *unfinishedRuns) add(u unfinishedRun) {
 	r.mu.Lock()
 	r.list = append(r.list, u)

@@ -59,12 +59,12 @@ func (r *usageReport) reportRecord(ctx context.Context, run store.Run, rec store
 	r.observer(ctx, run, s)
 }
 
-// reportUnwritten passes usage that is not on the log to the observers, when the run is over: what was lost, what is in
+// reportUnwritten writes and reports usage that is not on the log, when the run is over: what was lost, what is in
 // pending, and what the agent has not yielded. Usage is insert-only and not fenced by the epoch: the tokens were spent
 // even if the run has lost its lease.
 func (r *usageReport) reportUnwritten(ctx context.Context, run store.Run, recorder *task.Recorder, pending []agentsvc.Event) {
 	evs := slices.Concat(r.unwritten, filterUsage(pending), r.tracker.unreportedEvents())
-	recorder.ObserveUnrecorded(ctx, evs)
+	recorder.WriteUnrecordedUsage(ctx, evs)
 	var s UsageUpdate
 	for _, ev := range evs {
 		s.Tokens += countTokens(*ev.Usage)

@@ -57,11 +57,11 @@ func (e meteredEmbedder) Embed(ctx context.Context, payer agentsvc.Payer, p embe
 		return nil, err
 	}
 	vectors, err := e.Embedder.Embed(ctx, payer, p, texts)
-	settle := func() { c.settleUsage(ctx, err == nil) }
+	closeReservation := func() { c.closeReservation(ctx, err == nil) }
 	if payer.Defer != nil {
-		payer.Defer(settle)
+		payer.Defer(closeReservation)
 	} else {
-		settle()
+		closeReservation()
 	}
 	return vectors, err
 }
@@ -104,16 +104,17 @@ func (c *embedderCall) reserveBudget(ctx context.Context) (err error) {
 	return err
 }
 
-// settleUsage ends the call and writes its usage row. A call that failed has used nothing.
-func (c *embedderCall) settleUsage(ctx context.Context, succeeded bool) {
+// closeReservation writes the usage row and ends the reservation, if there is one. A call that failed has used nothing:
+// its reservation is released.
+func (c *embedderCall) closeReservation(ctx context.Context, succeeded bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	var err error
 	switch {
 	case c.reservation != nil && succeeded:
-		err = c.reservation.SettleUsage(ctx, c.meter, c.used)
+		err = c.reservation.SettleReservation(ctx, c.meter, c.used)
 	case c.reservation != nil:
-		err = c.reservation.ReleaseUsage(ctx)
+		err = c.reservation.ReleaseReservation(ctx)
 	case succeeded:
 		err = c.writeUnreserved(ctx)
 	}

@@ -132,7 +132,7 @@ func (m meteredModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm
 			return
 		}
 		c.sentAt = time.Now()
-		defer c.settleUsage(ctx)
+		defer c.closeReservation(ctx)
 		for chunk, err := range m.next.Stream(ctx, c.req) {
 			c.observeChunk(ctx, &chunk, err)
 			if err != nil {
@@ -277,9 +277,9 @@ func (c *meteredCall) estimateUsage(ctx context.Context) bool {
 	return true
 }
 
-// settleUsage reports the usage and ends the reservation: settled if there is usage, else released. A budget that was
-// created during the call counts it too.
-func (c *meteredCall) settleUsage(ctx context.Context) {
+// closeReservation reports the usage and ends the reservation, if there is one: it is settled if there is usage, else
+// released. A budget that was created during the call counts the usage too.
+func (c *meteredCall) closeReservation(ctx context.Context) {
 	c.estimateUsage(ctx)
 	if c.reported && c.onCharge != nil {
 		c.onCharge(ctx, c.usage)
@@ -297,9 +297,9 @@ func (c *meteredCall) settleUsage(ctx context.Context) {
 		err = c.budgetGate.RecordUnreserved(ctx, c.meter, c.newBudgetRequest(), c.usage)
 	case c.reservation == nil:
 	case c.reported:
-		err = c.reservation.SettleUsage(ctx, c.meter, c.usage)
+		err = c.reservation.SettleReservation(ctx, c.meter, c.usage)
 	default:
-		err = c.reservation.ReleaseUsage(ctx)
+		err = c.reservation.ReleaseReservation(ctx)
 	}
 	// The reservation expires, and its balances are then computed from the usage rows.
 	if err != nil {

@@ -40,29 +40,29 @@ func (met metering) findBudgetChange(ctx context.Context, w task.BudgetWait) (*t
 	return (*task.BudgetChange)(r), err
 }
 
-// usageObserver counts what runs do. It implements [task.Observer].
-type usageObserver struct{ meter *usage.Meter }
+// usageMeter makes the usage rows of runs. It implements [task.UsageMeter].
+type usageMeter struct{ meter *usage.Meter }
 
-// newObserver returns the app's observer, nil if nothing is counted.
-func (met metering) newObserver() task.Observer {
+// newUsageMeter returns the app's meter of runs, nil if nothing is counted.
+func (met metering) newUsageMeter() task.UsageMeter {
 	if met.meter == nil {
 		return nil
 	}
-	return usageObserver{met.meter}
+	return usageMeter{met.meter}
 }
 
-// AppendObservation implements [task.Observer]: usage rows join the transaction that appends the events.
-func (o usageObserver) AppendObservation(b *db.Batch, x task.Observation) {
-	o.meter.CountUsage(b, billingFacts(x))
+// CountUsage implements [task.UsageMeter]: usage rows join the transaction that appends the events.
+func (m usageMeter) CountUsage(b *db.Batch, x task.RunFacts) {
+	m.meter.CountUsage(b, billingFacts(x))
 }
 
-// WriteObservation implements [task.Observer]: usage rows get a transaction of their own.
-func (o usageObserver) WriteObservation(ctx context.Context, x task.Observation) error {
-	return o.meter.WriteUsage(ctx, billingFacts(x))
+// WriteUsage implements [task.UsageMeter]: usage rows get a transaction of their own.
+func (m usageMeter) WriteUsage(ctx context.Context, x task.RunFacts) error {
+	return m.meter.WriteUsage(ctx, billingFacts(x))
 }
 
-// billingFacts converts an observation to billing's type: billing does not import task.
-func billingFacts(x task.Observation) usage.RunFacts {
+// billingFacts converts x to billing's type: billing does not import task.
+func billingFacts(x task.RunFacts) usage.RunFacts {
 	return usage.RunFacts{
 		Task: x.Run.Task, Turn: x.Run.Turn, Epoch: x.Run.Epoch, Agent: x.Run.Agent, Owner: x.Run.Owner, Events: x.Events, RunTime: x.Worked, TurnEnded: x.Ended,
 	}

@@ -109,7 +109,7 @@ const commitTimeout = 3 * time.Second
 
 // ReleaseReservation returns what was reserved for a call whose turn was not accepted.
 func (l *RateLimits) ReleaseReservation(caller ratelimit.Caller, r ratelimit.TokenReservation) {
-	l.commitReservation(context.Background(), caller, 0, r)
+	l.settleReservation(context.Background(), caller, 0, r)
 }
 
 // releaseFunc returns the function that releases what cancelled turns have reserved, nil if there are no limits.
@@ -144,12 +144,12 @@ func (l *RateLimits) recordRunUsage(ctx context.Context, run store.Run, s runner
 			u.Store(before + (s.TurnTokens-before)/4)
 		}
 	}
-	l.commitReservation(ctx, caller, s.Tokens, r)
+	l.settleReservation(ctx, caller, s.Tokens, r)
 }
 
-// commitReservation replaces a reservation by the tokens that were used. A failure is logged: the reservation expires
+// settleReservation replaces a reservation by the tokens that were used. A failure is logged: the reservation expires
 // with its window.
-func (l *RateLimits) commitReservation(ctx context.Context, caller ratelimit.Caller, used int64, r ratelimit.TokenReservation) {
+func (l *RateLimits) settleReservation(ctx context.Context, caller ratelimit.Caller, used int64, r ratelimit.TokenReservation) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	if err := l.limiter.SettleTokens(ctx, caller, used, r); err != nil {

@@ -13,7 +13,7 @@
 // before to modelBuilder, toolBuilder, agentBuilder and memoryBuilder.
 //
 // A model call reserves its budget in meteredModel.Stream (reserveBudget) and settles it when the stream ends
-// (settleUsage). Limits of a turn are reserved by [Runtime.AdmitCall] before the task is accepted and settled by
+// (closeReservation). Limits of a turn are reserved by [Runtime.AdmitCall] before the task is accepted and settled by
 // [RateLimits] when the turn ends.
 //
 // A configuration of a tenant is untrusted: files, programs and addresses are resolved by the app's grants (build.go,
@@ -228,7 +228,7 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*Runtime, error) {
 		}
 		tasks := task.New(stored, t.ID, t.Revision, h.Hub, q.workers, b.log, task.Options{
 			Check: newArgumentCheck(tools.toolSets), OnBusy: onBusyByAgent(cfg), Vault: credentials, MaxQueueDepth: t.Limits.QueueDepth, MaxConcurrent: t.Limits.MaxConcurrentTasks,
-			Observer: meters.newObserver(), ObserveSeparately: q.inMemory, BudgetAvailability: meters.findBudgetChange, Hash: t.Hash, ReleaseReservation: limits.releaseFunc(), Notifications: h.notificationIDs(standing),
+			UsageMeter: meters.newUsageMeter(), WriteUsageSeparately: q.inMemory, BudgetAvailability: meters.findBudgetChange, Hash: t.Hash, ReleaseReservation: limits.releaseFunc(), Notifications: h.notificationIDs(standing),
 		})
 		a.runners[q.inMemory] = runner.New(tasks, agents, h.Retry, b.log, b.runnerOptions(h))
 		if limits != nil {

@@ -19,7 +19,7 @@ type countCache struct {
 	// mu guards the fields below.
 	mu         sync.Mutex
 	cached     map[string]cachedCount
-	generation int // how often tasks were deleted
+	generation int // how often this process deleted tasks; not the generation of an app
 }
 
 // cachedCount is the number of selected tasks whose id is less than beforeID.

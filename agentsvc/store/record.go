@@ -21,15 +21,15 @@ type Record struct {
 	Error string
 	// SessionEntries, if not empty, are what the turn adds to its session.
 	SessionEntries []agentsvc.Entry
-	// SideBatch is executed in the same transaction even if the lease is lost: the usage of billing, which is never
-	// fenced. nil = none.
-	SideBatch *db.Batch
+	// UsageRows inserts the usage rows of billing in the same transaction, even if the lease is lost: spent usage is
+	// never fenced. nil = none.
+	UsageRows *db.Batch
 }
 
 // WriteRecord appends facts to the task of run, conditional on run's epoch and sequence, and advances run.Seq. It
 // returns [agentsvc.ErrLeaseLost] if the task has another epoch or sequence, and an [*UnavailableError] if the
 // session is in an external database that cannot be written. In both cases the task is unchanged; after a lost lease
-// SideBatch is still committed.
+// UsageRows are still committed.
 func (s *Runs) WriteRecord(ctx context.Context, run *Run, rec Record) error {
 	if s.sessions.h != nil || len(rec.SessionEntries) == 0 {
 		return s.appendRecord(ctx, run, rec)
@@ -99,7 +99,7 @@ func (s *Runs) tryAppendRecord(ctx context.Context, run *Run, rec Record, positi
 	if err := s.addRecord(&b, &w, run, rec, position, g, time.Now().UnixMicro()); err != nil {
 		return 0, err
 	}
-	b.Append(rec.SideBatch)
+	b.Append(rec.UsageRows)
 	if err := s.h.Write(ctx, &b); err != nil {
 		return 0, err
 	}

@@ -25,7 +25,7 @@ type TaskParts struct {
 // StoredTask is a task as the database has it, with the values that conditional writes compare.
 type StoredTask struct {
 	agentsvc.Task
-	Epoch        int64         // the task's fencing token
+	Epoch        int64         // the task's fencing token, see [Lease]
 	Turn         int64         // number of the current turn, from 1
 	OpensContext bool          // the task was accepted without a context; read only by BeginRun
 	FirstSeq     int64         // first sequence of the turn's journal; read only with the approvals

@@ -48,9 +48,9 @@ type Request struct {
 	stream bool
 	// releaseApp returns Runtime to the cache; nil once it has been called.
 	releaseApp func()
-	// cancelReservation returns what limits reserved for the call, unless a turn was written that carries the
+	// releaseTokens returns what limits reserved for the call, unless a turn was written that carries the
 	// reservation; nil = nothing is reserved. Set by AdmitCall, cleared by releaseReservation.
-	cancelReservation func()
+	releaseTokens func()
 }
 
 // Authenticate verifies the credential, decides which app the request is for and returns the caller inside it. The

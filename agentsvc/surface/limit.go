@@ -25,13 +25,13 @@ func (req *Request) AdmitCall(ctx context.Context, sub *task.Submission) (err er
 		ctx = in
 		defer func() { trail.EndSpan(span, err) }()
 	}
-	states, cancelReservation, err := req.Runtime.AdmitCall(ctx, sub)
+	states, releaseTokens, err := req.Runtime.AdmitCall(ctx, sub)
 	if req.record != nil && len(states) > 0 {
 		writeLimitHeaders(req.record.writer.Header(), states, err)
 	}
 	if err == nil {
 		req.releaseReservation()
-		req.cancelReservation = cancelReservation
+		req.releaseTokens = releaseTokens
 	}
 	if rule := exhaustedRule(err); rule != "" && req.server.options.OnRefused != nil {
 		req.server.options.OnRefused(req.App.Name, rule)
@@ -59,9 +59,9 @@ const BudgetRule = "budget"
 // releaseReservation gives back what limits reserved for the call, unless a turn was written that carries it. It may be
 // called more than once.
 func (req *Request) releaseReservation() {
-	if cancelReservation := req.cancelReservation; cancelReservation != nil {
-		req.cancelReservation = nil
-		cancelReservation()
+	if releaseTokens := req.releaseTokens; releaseTokens != nil {
+		req.releaseTokens = nil
+		releaseTokens()
 	}
 }
 

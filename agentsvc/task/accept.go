@@ -91,18 +91,26 @@ type pipeline struct {
 	maxQueueDepth int64
 }
 
-// accept places, plans and commits a turn of src; its caller dispatches it. awaited reports that a caller waits for the
-// turn, counted that its run counts as an entry of the tenant's queue while it waits there. Where the tenant's limit of
-// executing runs is reached, the run waits in the queue. A process that stops accepts only turns that it can execute.
-// On failure everything that was reserved is released.
-func (p *pipeline) accept(ctx context.Context, src turnSource, awaited, counted bool) (acc acceptedTurn, err error) {
+// acceptOptions say how the run of a turn is placed. The zero value is that of a turn for which no caller waits and which
+// the queue always takes.
+type acceptOptions struct {
+	// isAwaited reports that a caller waits for the turn: its run begins in a slot of this process if one is free.
+	isAwaited bool
+	// isCounted is [placement].isCounted.
+	isCounted bool
+}
+
+// accept places, plans and commits a turn of src; its caller dispatches it. Where the tenant's limit of executing runs is
+// reached, the run waits in the queue. A process that stops accepts only turns that it can execute. On failure
+// everything that was reserved is released.
+func (p *pipeline) accept(ctx context.Context, src turnSource, o acceptOptions) (acc acceptedTurn, err error) {
 	mustStart, end, err := p.executor.BeginTurn()
 	if err != nil {
 		return acceptedTurn{}, err
 	}
 	defer end()
-	where, err := p.placeRun(ctx, awaited || mustStart, placement{isCounted: counted, mustStart: mustStart})
-	defer func() { p.settlePlacement(where, acc) }()
+	where, err := p.placeRun(ctx, o.isAwaited || mustStart, placement{isCounted: o.isCounted, mustStart: mustStart})
+	defer func() { p.closePlacement(where, acc) }()
 	for range maxQueueAttempts {
 		var plan turnPlan
 		if err != nil {
@@ -196,12 +204,12 @@ func (p *pipeline) moveToQueue(ctx context.Context, where placement) (placement,
 		return where, nil
 	}
 	var err error
-	where.confirmEntry, err = p.executor.ReserveQueueDepth(ctx, p.tenant, p.maxQueueDepth)
+	where.confirmEntry, err = p.executor.AcquireQueueEntry(ctx, p.tenant, p.maxQueueDepth)
 	return where, err
 }
 
-// settlePlacement releases a slot in which acc starts no run, and settles the entry of the queue.
-func (p *pipeline) settlePlacement(where placement, acc acceptedTurn) {
+// closePlacement releases a slot in which acc starts no run, and confirms or returns the entry of the queue.
+func (p *pipeline) closePlacement(where placement, acc acceptedTurn) {
 	if where.worker != "" && !acc.hasSlot() {
 		p.executor.ReleaseSlot(p.tenant)
 	}

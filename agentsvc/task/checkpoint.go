@@ -52,7 +52,7 @@ func (c *Checkpoints) Restore(ctx context.Context, visibility Visibility, id age
 	if at < 0 {
 		return agentsvc.Task{}, agentsvc.ErrNotFound
 	}
-	acc, err := c.turns.accept(ctx, &restoration{turns: c.turns, old: t.Task, facts: facts[:at+1], checkpoint: checkpoint, by: by, reservation: reservation}, false, true)
+	acc, err := c.turns.accept(ctx, &restoration{turns: c.turns, old: t.Task, facts: facts[:at+1], checkpoint: checkpoint, by: by, reservation: reservation}, acceptOptions{isCounted: true})
 	if err != nil {
 		return agentsvc.Task{}, err
 	}

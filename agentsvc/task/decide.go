@@ -41,7 +41,7 @@ func (d *Decisions) Decide(ctx context.Context, visibility Visibility, id agents
 	ctx, span := trail.StartSpan(ctx, "decide")
 	acc, err := d.turns.accept(ctx, &decisionSource{
 		decisions: d, visibility: visibility, task: id, priority: store.PriorityNormal, batch: decisionBatch{by: by, from: from, decisions: decisions},
-	}, false, false)
+	}, acceptOptions{})
 	trail.EndSpan(span, err)
 	if err != nil {
 		return agentsvc.Task{}, err

@@ -13,7 +13,7 @@ import (
 	"stoa/tenancy/audit"
 )
 
-// approvalExpiry settles what a tenant's tasks wait for without a human: approvals whose timeout has passed, and
+// approvalExpiry resolves what a tenant's tasks wait for without a human: approvals whose timeout has passed, and
 // budgets that have capacity again.
 type approvalExpiry struct {
 	turns *pipeline
@@ -23,11 +23,11 @@ type approvalExpiry struct {
 	hash               func(text []byte) string
 }
 
-// settle handles a run that the queue woke because an approval's timeout has passed. It rejects or fails the
+// handleTimeout handles a run that the queue woke because an approval's timeout has passed. It rejects or fails the
 // task for the expired approvals, or continues a task that waits only for budgets. If nothing is overdue any more,
 // because a decision was made or the time extended, the run rests again. It returns [agentsvc.ErrLeaseLost] in all
 // these cases, since this run has nothing to execute, and other errors of the database.
-func (e *approvalExpiry) settle(ctx context.Context, memory *capacity.MemoryReservation, run store.Run) error {
+func (e *approvalExpiry) handleTimeout(ctx context.Context, memory *capacity.MemoryReservation, run store.Run) error {
 	for {
 		t, err := e.store.Tasks.Load(ctx, memory, run.Task, store.TaskParts{Approvals: true})
 		if err != nil {

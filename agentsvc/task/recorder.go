@@ -19,10 +19,10 @@ type Recorders struct {
 	hub      *Hub
 	sessions *sessionQueues
 	expiry   *approvalExpiry
-	// observer and observeSeparately are those of [Options].
-	observer          Observer
-	observeSeparately bool
-	log               *slog.Logger
+	// usageMeter and writeUsageSeparately are those of [Options].
+	usageMeter           UsageMeter
+	writeUsageSeparately bool
+	log                  *slog.Logger
 }
 
 // Recorder writes the log of one run. Every write is conditional on the run's epoch and sequence, which the store
@@ -33,7 +33,7 @@ type Recorder struct {
 	run          *store.Run
 	memory       *capacity.MemoryReservation // what reads for the run reserve; nil = without a bound
 	removeWriter func()                      // removes the run from the hub's writers
-	startedAt    time.Time                   // for [Observation].Worked
+	startedAt    time.Time                   // for [RunFacts].Worked
 	ended        bool                        // the run's end is committed
 }
 
@@ -52,7 +52,7 @@ func (r *Recorder) BeginRun(ctx context.Context) error {
 	case err == nil:
 		r.shared.hub.publishEvents(topicKey{r.shared.tenant, r.run.Task}, evs...)
 	case errors.Is(err, store.ErrTaskInterrupted):
-		return r.shared.expiry.settle(ctx, r.memory, *r.run)
+		return r.shared.expiry.handleTimeout(ctx, r.memory, *r.run)
 	}
 	return err
 }
@@ -90,20 +90,20 @@ func (r *Recorder) PublishChunk(c agentsvc.Chunk) {
 	r.shared.hub.publishEvents(topicKey{r.shared.tenant, r.run.Task}, agentsvc.Event{Task: r.run.Task, Chunk: &c})
 }
 
-// RecordFacts appends facts to the log, in one transaction with the run's end if rec has one and with the observer's
-// rows (usage). It returns [agentsvc.ErrLeaseLost] if the lease is lost: then the log is unchanged and the run must
+// RecordFacts appends facts to the log, in one transaction with the run's end if rec has one and with the usage
+// rows of billing. It returns [agentsvc.ErrLeaseLost] if the lease is lost: then the log is unchanged and the run must
 // stop. After a [*store.UnavailableError] a retry may succeed. The events are published after the commit, and the
 // session's next run is promoted when this one has ended.
 func (r *Recorder) RecordFacts(ctx context.Context, rec store.Record) error {
 	for i, ev := range rec.Events {
 		rec.Events[i] = stampEvent(r.run.Task, r.run.Seq+1+int64(i), ev)
 	}
-	rec.SideBatch = r.newObserverBatch(rec)
+	rec.UsageRows = r.newUsageRows(rec)
 	if err := r.shared.store.Runs.WriteRecord(ctx, r.run, rec); err != nil {
 		return err
 	}
 	r.ended = r.ended || rec.EndState != ""
-	r.observeSeparately(ctx, rec)
+	r.writeUsageSeparately(ctx, rec)
 	r.shared.hub.publishEvents(topicKey{r.shared.tenant, r.run.Task}, rec.Events...)
 	if r.run.HasQueuedRuns && rec.EndState != store.Pending {
 		r.shared.sessions.promoteNext(ctx, r.run.Owner, r.run.Context)

@@ -56,9 +56,9 @@ type Executor interface {
 	ReleaseSlot(tenant db.ID)
 	// DetachCaller reports that the caller who waited for a started or queued task disconnected before its end.
 	DetachCaller(tenant db.ID, task agentsvc.TaskID)
-	// ReserveQueueDepth reserves an entry of the tenant's queue, whose limit is most, for a run that is about to be
+	// AcquireQueueEntry acquires an entry of the tenant's queue, whose limit is most, for a run that is about to be
 	// written. done must be called with whether it was written. The error may be shown to the sender.
-	ReserveQueueDepth(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error)
+	AcquireQueueEntry(ctx context.Context, tenant db.ID, most int64) (done func(written bool), err error)
 	// NotifyQueued reports that a turn was written whose run is pending; WakeClaimers that some run has become pending.
 	NotifyQueued(turn store.NewTurn)
 	WakeClaimers()
@@ -105,10 +105,10 @@ type Options struct {
 	// Hash returns the keyed hash that stands for a text of the tenant in audit entries. Audit entries outlive the
 	// tenant, so they must not contain its texts. nil = entries have no hash.
 	Hash func(text []byte) string
-	// Observer records what runs do, such as their usage; nil = none. With ObserveSeparately its rows are in another
+	// UsageMeter makes the usage rows of billing; nil = none. With WriteUsageSeparately the rows are in another
 	// database than the log, so they cannot be part of the log's transaction.
-	Observer          Observer
-	ObserveSeparately bool
+	UsageMeter           UsageMeter
+	WriteUsageSeparately bool
 }
 
 // New returns the service of a tenant at a revision of its configuration.
@@ -136,7 +136,7 @@ func New(st *store.Store, tenant db.ID, revision int64, hub *Hub, workers Execut
 		Canceller:   canceller,
 		Receivers:   &Receivers{reader: reader, receivers: st.Receivers, hash: o.Hash},
 		Recorders: &Recorders{
-			store: st, tenant: tenant, hub: hub, sessions: sessions, expiry: expiry, observer: o.Observer, observeSeparately: o.ObserveSeparately, log: log,
+			store: st, tenant: tenant, hub: hub, sessions: sessions, expiry: expiry, usageMeter: o.UsageMeter, writeUsageSeparately: o.WriteUsageSeparately, log: log,
 		},
 	}
 }

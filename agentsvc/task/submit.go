@@ -171,7 +171,7 @@ func (m *Messages) acceptMessage(ctx context.Context, sub Submission) (acc accep
 	if err := errors.Join(checkID("message.message_id", string(sub.Message.ID)), checkID("message.context_id", string(sub.Message.Context))); err != nil {
 		return acceptedTurn{}, err
 	}
-	acc, err = m.turns.accept(ctx, m.newSource(sub), sub.Awaited, len(sub.Decisions) == 0)
+	acc, err = m.turns.accept(ctx, m.newSource(sub), acceptOptions{isAwaited: sub.Awaited, isCounted: len(sub.Decisions) == 0})
 	// The run that continues after decisions is not admitted again, so it stores no note.
 	if sub.LimitReservation != nil && err == nil && acc.events != nil && len(sub.Decisions) == 0 {
 		sub.LimitReservation.Recorded = true

@@ -17,7 +17,7 @@ import (
 
 // AppSchedules are the schedules of an app at a generation of its record. A suspended app has none.
 type AppSchedules struct {
-	Generation int64
+	Generation int64 // see [tenancy.Version]
 	// Crons are by agent. nil means that they are unknown, because the configuration does not load: the stored schedules
 	// stay as they are.
 	Crons map[string]*Cron

@@ -6,8 +6,8 @@
 //  1. [Gate.CheckBudget] refuses a request early if a budget is already used up.
 //  2. [Gate.ReserveBudget] reserves, before the call, the most that the call can cost, in every budget that applies, or
 //     in none.
-//  3. [CostReservation.SettleUsage] replaces the reserved amount by the actual usage and writes the usage row, in one
-//     transaction; [CostReservation.ReleaseUsage] returns the reserved amount if nothing was used.
+//  3. [CostReservation.SettleReservation] replaces the reserved amount by the actual usage and writes the usage row, in
+//     one transaction; [CostReservation.ReleaseReservation] returns the reserved amount if nothing was used.
 //
 // A process renews its reservations. Those of a process that died expire ([Service.ExpireReservations]), and the
 // balance is then computed again from the usage rows ([Service.rebuildBalance]). So a hard budget is not exceeded by

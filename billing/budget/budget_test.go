@@ -125,7 +125,7 @@ func TestReserve(t *testing.T) {
 		budgettest.CheckBalance(t, s.Budgets, "", "calls", 0, 1)
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "others", 0, 0)
 		for range 2 { // a repetition changes nothing
-			if err := r.SettleUsage(t.Context(), m, budgettest.UsageOf(r, first, 9, 30)); err != nil {
+			if err := r.SettleReservation(t.Context(), m, budgettest.UsageOf(r, first, 9, 30)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -135,7 +135,7 @@ func TestReserve(t *testing.T) {
 		if r, err = a.ReserveBudget(t.Context(), budgettest.NewRequest()); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.ReleaseUsage(t.Context()); err != nil {
+		if err := r.ReleaseReservation(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "tokens", 39, 0)
@@ -145,7 +145,7 @@ func TestReserve(t *testing.T) {
 		if r, err = a.ReserveBudget(t.Context(), last); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.SettleUsage(t.Context(), m, budgettest.UsageOf(r, last, 10, 5000)); err != nil { // more than was reserved
+		if err := r.SettleReservation(t.Context(), m, budgettest.UsageOf(r, last, 10, 5000)); err != nil { // more than was reserved
 			t.Fatal(err)
 		}
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "tokens", 5049, 0)
@@ -177,7 +177,7 @@ func TestScarceBudget(t *testing.T) {
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "tokens", 0, 150)
 		go func() {
 			time.Sleep(50 * time.Millisecond)
-			_ = first.SettleUsage(context.Background(), m, budgettest.UsageOf(first, one, 10, 10))
+			_ = first.SettleReservation(context.Background(), m, budgettest.UsageOf(first, one, 10, 10))
 		}()
 		third, err := a.ReserveBudget(t.Context(), three)
 		if err != nil || third.Output != 80 {
@@ -188,7 +188,7 @@ func TestScarceBudget(t *testing.T) {
 			of  budget.Request
 			out int64
 		}{{second, two, 30}, {third, three, 80}} {
-			if err := r.SettleUsage(t.Context(), m, budgettest.UsageOf(r.CostReservation, r.of, 10, r.out)); err != nil {
+			if err := r.SettleReservation(t.Context(), m, budgettest.UsageOf(r.CostReservation, r.of, 10, r.out)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -226,7 +226,7 @@ func TestManyCallers(t *testing.T) {
 				x := budgettest.NewRequest()
 				r, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveBudget(t.Context(), x)
 				if err == nil {
-					err = r.SettleUsage(t.Context(), s.Usage.NewMeter(budgettest.Acme.ID, ""), budgettest.UsageOf(r, x, 5, 6))
+					err = r.SettleReservation(t.Context(), s.Usage.NewMeter(budgettest.Acme.ID, ""), budgettest.UsageOf(r, x, 5, 6))
 				}
 				mu.Lock()
 				defer mu.Unlock()
@@ -288,7 +288,7 @@ func TestExpiredReservations(t *testing.T) {
 		}
 		// The process was only suspended: what it used counts, once.
 		for i, r := range reserved {
-			if err := r.SettleUsage(t.Context(), m, budgettest.UsageOf(r, requests[i], 10, 20)); err != nil {
+			if err := r.SettleReservation(t.Context(), m, budgettest.UsageOf(r, requests[i], 10, 20)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -319,7 +319,7 @@ func TestThresholds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := r.SettleUsage(t.Context(), s.Usage.NewMeter(budgettest.Acme.ID, ""), budgettest.UsageOf(r, x, 1, 1)); err != nil {
+			if err := r.SettleReservation(t.Context(), s.Usage.NewMeter(budgettest.Acme.ID, ""), budgettest.UsageOf(r, x, 1, 1)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -358,7 +358,7 @@ func TestMoney(t *testing.T) {
 		}
 		u := budgettest.UsageOf(r, x, 10, 55)
 		u.ReasoningTokens = 5
-		if err := r.SettleUsage(t.Context(), m, u); err != nil {
+		if err := r.SettleReservation(t.Context(), m, u); err != nil {
 			t.Fatal(err)
 		}
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "money", 1+50*7+5*9, 0)
@@ -442,7 +442,7 @@ func TestReservationsAddUp(t *testing.T) {
 					out, honest = h.Output+50, false
 				}
 				honest = honest && !h.lapsed
-				if err := h.SettleUsage(t.Context(), m, budgettest.UsageOf(h.CostReservation, h.ask, 10, out)); err != nil {
+				if err := h.SettleReservation(t.Context(), m, budgettest.UsageOf(h.CostReservation, h.ask, 10, out)); err != nil {
 					rt.Fatal(err)
 				}
 				spent += 10 + out
@@ -451,7 +451,7 @@ func TestReservationsAddUp(t *testing.T) {
 				if len(pending) == 0 {
 					rt.Skip()
 				}
-				if err := pending[0].ReleaseUsage(t.Context()); err != nil {
+				if err := pending[0].ReleaseReservation(t.Context()); err != nil {
 					rt.Fatal(err)
 				}
 				pending = pending[1:]

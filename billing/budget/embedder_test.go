@@ -53,11 +53,11 @@ func TestEmbedder(t *testing.T) {
 			x := newRequest(20, 3)
 			r := reserve(x)
 			budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "calls", 0, 0)
-			if err := r.SettleUsage(t.Context(), m, usageOf(x, r.Began)); err != nil {
+			if err := r.SettleReservation(t.Context(), m, usageOf(x, r.Began)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := reserve(newRequest(10, 1)).ReleaseUsage(t.Context()); err != nil {
+		if err := reserve(newRequest(10, 1)).ReleaseReservation(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for name, want := range map[string]int64{"money": 42, "tokens": 40, "calls": 0, "agent": 0} {
@@ -79,14 +79,14 @@ func TestEmbedder(t *testing.T) {
 			t.Errorf("an embedder without a price: %v", err)
 		}
 		x.IsLocal = true
-		if err := reserve(x).ReleaseUsage(t.Context()); err != nil {
+		if err := reserve(x).ReleaseReservation(t.Context()); err != nil {
 			t.Error(err)
 		}
 		// A budget that is made during the call counts it.
 		x = newRequest(5, 1)
 		r := reserve(x)
 		budgettest.AddBudget(t, s.Budgets, budgettest.Acme, budget.Budget{Name: "late", Unit: budget.InTokens, Amount: 50, Window: calendar.Total})
-		if err := r.SettleUsage(t.Context(), m, usageOf(x, r.Began)); err != nil {
+		if err := r.SettleReservation(t.Context(), m, usageOf(x, r.Began)); err != nil {
 			t.Fatal(err)
 		}
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "late", 45, 0)

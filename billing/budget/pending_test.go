@@ -70,7 +70,7 @@ func TestPendingUsage(t *testing.T) {
 		r, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveBudget(t.Context(), budgettest.NewRequest())
 		agentsvctest.RequireNoErrors(t, err)
 		a := budgettest.NewRequest()
-		if err := r.SettleUsage(canceled, s.Usage.NewMeter(budgettest.Acme.ID, ""), budgettest.UsageOf(r, a, 5, 6)); err == nil {
+		if err := r.SettleReservation(canceled, s.Usage.NewMeter(budgettest.Acme.ID, ""), budgettest.UsageOf(r, a, 5, 6)); err == nil {
 			t.Error("a call is settled without a database")
 		}
 		waiting(1, 0)

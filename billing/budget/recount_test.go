@@ -48,7 +48,7 @@ func TestUncountedUsage(t *testing.T) {
 			t.Fatal(err)
 		}
 		budgettest.CheckBalance(t, one.Budgets, budgettest.Acme.ID, "tokens", 37, 0)
-		if err := r.SettleUsage(t.Context(), meter, budgettest.UsageOf(r, bounded, 100, 863)); err != nil {
+		if err := r.SettleReservation(t.Context(), meter, budgettest.UsageOf(r, bounded, 100, 863)); err != nil {
 			t.Fatal(err)
 		}
 		budgettest.CheckBalance(t, one.Budgets, budgettest.Acme.ID, "tokens", 1000, 0)

@@ -35,8 +35,8 @@ type Request struct {
 	IsLocal bool
 }
 
-// CostReservation is what a call has reserved in every budget that applies to it. Exactly one of [CostReservation.SettleUsage]
-// and [CostReservation.ReleaseUsage] must follow.
+// CostReservation is what a call has reserved in every budget that applies to it. Exactly one of
+// [CostReservation.SettleReservation] and [CostReservation.ReleaseReservation] must follow.
 type CostReservation struct {
 	// Output is how many tokens the response may have: less than requested if the budgets have less left.
 	Output int64

@@ -61,7 +61,7 @@ func TestOtherCurrency(t *testing.T) {
 			budgettest.AddBudget(t, s.Budgets, owner.after, money("euros", "EUR"))
 			x := budgettest.NewRequest()
 			r, err := a.ReserveBudget(t.Context(), x)
-			agentsvctest.RequireNoErrors(t, err, a.CheckBudget(t.Context(), "assistant", budgettest.Ana), r.SettleUsage(t.Context(), m, budgettest.UsageOf(r, x, 10, 5)))
+			agentsvctest.RequireNoErrors(t, err, a.CheckBudget(t.Context(), "assistant", budgettest.Ana), r.SettleReservation(t.Context(), m, budgettest.UsageOf(r, x, 10, 5)))
 			budgettest.CheckBalance(t, s.Budgets, owner.after.ID, "dollars", 0, 0)
 		}
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "euros", 10, 0)
@@ -99,13 +99,13 @@ func TestPlanChangesCurrency(t *testing.T) {
 		changeCurrency(s.Prices.AddPlan, "EUR")
 		x, pending := budgettest.NewRequest(), budgettest.NewRequest()
 		r, pendingReservation := reserve(x), reserve(pending)
-		agentsvctest.RequireNoErrors(t, r.SettleUsage(t.Context(), m, budgettest.UsageOf(r, x, 10, 5)))
+		agentsvctest.RequireNoErrors(t, r.SettleReservation(t.Context(), m, budgettest.UsageOf(r, x, 10, 5)))
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "EUR", 5, 5)
 
 		changeCurrency(s.Prices.UpdatePlan, "CHF")
 		x = budgettest.NewRequest()
 		r = reserve(x)
-		agentsvctest.RequireNoErrors(t, r.SettleUsage(t.Context(), m, budgettest.UsageOf(r, x, 10, 5)), pendingReservation.SettleUsage(t.Context(), m, budgettest.UsageOf(pendingReservation, pending, 10, 5)))
+		agentsvctest.RequireNoErrors(t, r.SettleReservation(t.Context(), m, budgettest.UsageOf(r, x, 10, 5)), pendingReservation.SettleReservation(t.Context(), m, budgettest.UsageOf(pendingReservation, pending, 10, 5)))
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "EUR", 10, 0)
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "CHF", 5, 0)
 		if got := m.PriceCall(budgettest.UsageOf(r, x, 10, 5)).Currency; got != "CHF" {
@@ -129,7 +129,7 @@ func TestShortAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)
-		go func() { ended <- first.ReleaseUsage(t.Context()) }()
+		go func() { ended <- first.ReleaseReservation(t.Context()) }()
 		second, err := a.ReserveBudget(t.Context(), y) // waits for the first
 		if err != nil || second.Output != 5 {
 			t.Errorf("%+v, %v", second, err)
@@ -162,7 +162,7 @@ func TestRowBeforeSettlement(t *testing.T) {
 		budgettest.CheckConsistent(t, s.Budgets)
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "calls", 0, 1)
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "tokens", 15, 0)
-		if err := r.SettleUsage(t.Context(), m, u); err != nil {
+		if err := r.SettleReservation(t.Context(), m, u); err != nil {
 			t.Fatal(err)
 		}
 		budgettest.CheckBalance(t, s.Budgets, budgettest.Acme.ID, "calls", 1, 0)

@@ -10,21 +10,22 @@ import (
 	"stoa/tenancy/db"
 )
 
-// SettleUsage replaces what was reserved for the call by what it used, and writes its usage row, in one transaction.
-// The charge is in the currency of the reservation. If the reservation has expired meanwhile, the balances are computed
-// again from the usage rows. used.Call must be the request's, used.StartedAt the reservation's Began.
+// SettleReservation replaces what was reserved for the call by what it used, and writes its usage row, in one
+// transaction. The charge is in the currency of the reservation. If the reservation has expired meanwhile, the balances
+// are computed again from the usage rows. used.Call must be the request's, used.StartedAt the reservation's Began.
 //
 // If the database does not respond, the row is queued ([usage.Service.WritePending]) and the error is returned as well.
-func (r *CostReservation) SettleUsage(ctx context.Context, m *usage.Meter, used agentsvc.Usage) error {
+func (r *CostReservation) SettleReservation(ctx context.Context, m *usage.Meter, used agentsvc.Usage) error {
 	return r.closeReservation(ctx, m.RowsOf(r.currency, r.request.runFacts(used)))
 }
 
-// ReleaseUsage returns the reserved amount: the call was not made, or used nothing.
-func (r *CostReservation) ReleaseUsage(ctx context.Context) error {
+// ReleaseReservation returns the reserved amount: the call was not made, or used nothing.
+func (r *CostReservation) ReleaseReservation(ctx context.Context) error {
 	return r.closeReservation(ctx, nil)
 }
 
-// closeReservation ends the reservation. rows holds the usage row of the call, or nothing.
+// closeReservation ends the reservation: it is settled or, without rows, released. rows holds the usage row of the
+// call, or nothing.
 func (r *CostReservation) closeReservation(ctx context.Context, rows []usage.Row) error {
 	s, tenant, call := r.gate.service, string(r.gate.tenant), r.request.Call
 	defer s.reservations.removeCall(call)

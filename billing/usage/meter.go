@@ -90,7 +90,7 @@ func (m *Meter) RowsOf(currency string, f RunFacts) []Row {
 			if at.IsZero() {
 				at = ev.At
 			}
-			// The call's own id is the key. So the log's transaction, SettleUsage and RecordUnreserved may all write
+			// The call's own id is the key. So the log's transaction, SettleReservation and RecordUnreserved may all write
 			// the row.
 			row := add(cmp.Or(u.Call, position), amount.ModelCall, at, callQuantities(*u))
 			row.Provider, row.Model, row.Estimated = u.Provider, u.Model, u.Estimated

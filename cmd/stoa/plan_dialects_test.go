@@ -14,7 +14,7 @@ const (
 	routeTableFile = "cmd/stoa/server/surfaces.go"
 )
 
-// allowedImporters are the files other than the table of surfaces that may import a surface. A new protocol needs
+// allowedImporters are the files other than the table of protocols that may import a surface. A new protocol needs
 // none.
 var allowedImporters = map[string][]string{
 	"ext":     {"cmd/stoa/server/cards.go", "cmd/stoa/server/grpc.go"}, // the path of the card keys, and the readiness check
@@ -29,7 +29,7 @@ func isProtocol(folder string) bool {
 	return path.Dir(folder) == surfaceFolder && layers[folder] >= layers["agentsvc/surface/ext"]
 }
 
-// TestPlanDialects checks that a protocol is one folder and one line in the table of surfaces: no other product code
+// TestPlanDialects checks that a protocol is one folder and one line in the table of protocols: no other product code
 // imports it.
 func TestPlanDialects(t *testing.T) {
 	t.Parallel()
@@ -76,7 +76,7 @@ func TestPlanDialects(t *testing.T) {
 			continue
 		}
 		if lines[name] != 1 {
-			t.Errorf("%s has %d lines in the table of surfaces in %s, want one", name, lines[name], routeTableFile)
+			t.Errorf("%s has %d lines in the table of protocols in %s, want one", name, lines[name], routeTableFile)
 		}
 	}
 }

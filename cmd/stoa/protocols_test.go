@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// addProtocolRoutes adds the routes of the OpenAI and MCP surfaces to the isolation and access tables.
-func addProtocolRoutes() {
+// addProtocolRows adds rows for the routes of the OpenAI and MCP surfaces to the isolation and access tables, which
+// TestIsolation and TestMatrix read. The server gets its routes from newProtocolRoutes (server/surfaces.go).
+func addProtocolRows() {
 	row := func(key string, n accessRule, probes ...isolationProbe) {
 		routeAccess[key], routeProbes[key] = n, probes
 	}
@@ -53,7 +54,7 @@ func addProtocolRoutes() {
 	row("POST /mcp/{agent}", accessRule{access: byMethod}) // see probeMCP and checkMCPAccess
 }
 
-func init() { addProtocolRoutes() }
+func init() { addProtocolRows() }
 
 // newToolCallParams returns a function for params of a tool call with foreign ids.
 func newToolCallParams(args func(x appIDs) map[string]any) func(x appIDs) any {

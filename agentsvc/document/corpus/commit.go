@@ -29,8 +29,11 @@ type EmbeddedChunk struct {
 
 // Commit is an indexed document.
 type Commit struct {
-	Document   string // its id
-	Revision   int64  // that was indexed
+	Document string // its id
+	// Revision is the one that was indexed. It identifies a content of the document: a random number that is compared for
+	// equality alone. It is no revision of the app's configuration.
+	Revision int64
+	// Generation is that of the index, see [Generations].
 	Generation int64
 	// Title, if not empty, replaces the title of a document that has none.
 	Title     string
@@ -56,19 +59,19 @@ func (r rows) ChunkID(store, document string, generation, revision int64, ordina
 	return uuid.NewSHA1(chunkNamespace, strconv.AppendInt(name, int64(ordinal), 10)).String()
 }
 
-// ReserveVectors must be called before vectors are sent to an external store: it notes the chunks' vectors for removal, and
+// NoteVectors must be called before vectors are sent to an external store: it notes the chunks' vectors for removal, and
 // [Index.CommitDocument] deletes the notes. Vectors of a commit that never happened are therefore removed later.
-func (x *Index) ReserveVectors(ctx context.Context, pass Pass, c Commit) error {
+func (x *Index) NoteVectors(ctx context.Context, pass Pass, c Commit) error {
 	if c.Collection == "" || len(c.Chunks) == 0 {
 		return nil
 	}
 	return inBatches(len(c.Chunks), firstChunkBatch, func(from, to int) (time.Duration, error) {
-		return x.runTimedTx(ctx, "note vectors that are about to be stored", func(t *tx) error { return reserveVectors(ctx, t, pass, c, c.Chunks[from:to]) })
+		return x.runTimedTx(ctx, "note vectors that are about to be stored", func(t *tx) error { return noteVectors(ctx, t, pass, c, c.Chunks[from:to]) })
 	})
 }
 
-// reserveVectors notes the vectors of chunks of c.
-func reserveVectors(ctx context.Context, t *tx, pass Pass, c Commit, chunks []EmbeddedChunk) error {
+// noteVectors notes the vectors of chunks of c.
+func noteVectors(ctx context.Context, t *tx, pass Pass, c Commit, chunks []EmbeddedChunk) error {
 	list := make([][]any, len(chunks))
 	for i, chunk := range chunks {
 		list[i] = []any{t.tenant, pass.Store, c.Collection, t.ChunkID(pass.Store, c.Document, c.Generation, c.Revision, chunk.Ordinal), int64(0)}
@@ -76,12 +79,12 @@ func reserveVectors(ctx context.Context, t *tx, pass Pass, c Commit, chunks []Em
 	if err := t.lockPass(ctx, pass); err != nil {
 		return err
 	}
-	if err := t.InsertRows(ctx, reservationTarget, list...); err != nil {
+	if err := t.InsertRows(ctx, removedChunkTarget, list...); err != nil {
 		return err
 	}
 	// By the database's clock, and also for notes of an attempt before this one.
 	_, err := t.Exec(ctx, `UPDATE removed_chunk SET available_at = stoa_now() + $5 WHERE tenant = $1 AND store = $2 AND collection = $3 AND `+t.inList("chunk", "$4"),
-		t.tenant, pass.Store, c.Collection, encodeJSON(chunkIDs(list)), reservationTime.Microseconds())
+		t.tenant, pass.Store, c.Collection, encodeJSON(chunkIDs(list)), noteDelay.Microseconds())
 	return err
 }
 
@@ -123,12 +126,12 @@ func (x *Index) CommitDocument(ctx context.Context, pass Pass, c Commit) error {
 // chunkNamespace is the name space of the ids of chunks. It was chosen at random and never changes.
 var chunkNamespace = uuid.MustParse("5c1d0a3e-7b1f-4a86-9d53-0f8f2c6f4e21")
 
-// reservationTime is how long a commit may follow its [Index.ReserveVectors] before its vectors count as left over. It is
+// noteDelay is how long a commit may follow its [Index.NoteVectors] before its vectors count as left over. It is
 // longer than any lease.
-const reservationTime = 15 * time.Minute
+const noteDelay = 15 * time.Minute
 
 var (
-	reservationTarget = db.NewInsertTarget("removed_chunk", "tenant TEXT, store TEXT, collection TEXT, chunk TEXT, available_at BIGINT",
+	removedChunkTarget = db.NewInsertTarget("removed_chunk", "tenant TEXT, store TEXT, collection TEXT, chunk TEXT, available_at BIGINT",
 		"tenant, store, collection, chunk")
 	chunkTarget = db.NewInsertTarget("chunk", `tenant TEXT, store TEXT, document TEXT, generation BIGINT, revision BIGINT, ordinal BIGINT, id TEXT, start_at BIGINT,
 		end_at BIGINT, page BIGINT, heading TEXT, sheet TEXT, line BIGINT, word_count BIGINT, words TEXT, text TEXT`, "")
@@ -136,7 +139,7 @@ var (
 		text_hash TEXT, vector BYTEA`, "")
 )
 
-// chunkIDs returns the ids of rows of reservationTarget.
+// chunkIDs returns the ids of rows of removedChunkTarget.
 func chunkIDs(list [][]any) []string {
 	ids := make([]string, len(list))
 	for i, row := range list {
@@ -187,7 +190,7 @@ func (w *commitWriter) revision() revisionRow {
 }
 
 // deleteRemnant deletes what a commit of the revision has left that did not come to its end, for instance because its process was
-// killed. What it has in an external vector store was reserved again.
+// killed. What it has in an external vector store was noted again.
 func (w *commitWriter) deleteRemnant(ctx context.Context) error {
 	left := []revisionRow{w.revision()}
 	left[0].collection = ""

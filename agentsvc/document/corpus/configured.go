@@ -10,7 +10,7 @@ import (
 // ChangedApp is an app that has changed since its document stores were adapted to its configuration.
 type ChangedApp struct {
 	ID         db.ID
-	Generation int64
+	Generation int64 // of the app, not of an index
 }
 
 // FindChangedApps returns up to n changed apps in the order of their ids after one.

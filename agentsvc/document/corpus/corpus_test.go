@@ -797,7 +797,7 @@ func TestDeleteApp(t *testing.T) {
 			f.put(t, "b", "pending")
 			c := newCommit(f.pending(t, "b"), 1, "pending")
 			c.Collection = "external"
-			if err := f.Index.ReserveVectors(t.Context(), f.claim(t), c); err != nil {
+			if err := f.Index.NoteVectors(t.Context(), f.claim(t), c); err != nil {
 				t.Fatal(err)
 			}
 		}

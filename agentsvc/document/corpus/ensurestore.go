@@ -21,7 +21,8 @@ type StoreSpec struct {
 	Revision int64
 }
 
-// Generations are the generations of a store.
+// Generations are the generations of a store. A generation is one index of all of its documents, made by one recipe; it
+// has nothing to do with the generation of the app, and outlives revisions of the documents in it.
 type Generations struct {
 	Live     int64
 	Building int64 // 0 = none

@@ -161,7 +161,7 @@ func TestLargeDocumentInterrupted(t *testing.T) {
 				pass, pending := f.claim(t), f.pending(t, "a")
 				c := newCommit(pending, 1, largeText("new", lines))
 				c.Collection = "external"
-				if err := f.Index.ReserveVectors(t.Context(), pass, c); err != nil {
+				if err := f.Index.NoteVectors(t.Context(), pass, c); err != nil {
 					t.Fatal(err)
 				}
 				left := steps
@@ -190,7 +190,7 @@ func TestLargeDocumentInterrupted(t *testing.T) {
 				rows := map[string]int64{"document_store": 1, "index_pass": 1, "removed_chunk": lines}
 				switch next {
 				case "committed again":
-					err = errors.Join(f.Index.ReserveVectors(t.Context(), pass, c), f.Index.CommitDocument(t.Context(), pass, c))
+					err = errors.Join(f.Index.NoteVectors(t.Context(), pass, c), f.Index.CommitDocument(t.Context(), pass, c))
 					want, rows = []string{"new line"}, rowsOf(lines)
 				case "replaced":
 					f.put(t, "a", "newest line")
@@ -300,7 +300,7 @@ func TestLargeExternal(t *testing.T) {
 		c := newCommit(f.pending(t, "a"), 1, largeText("some", lines))
 		c.Collection = "external"
 		for range 2 { // also when it is repeated
-			if err := errors.Join(f.Index.ReserveVectors(t.Context(), pass, c), f.Index.CommitDocument(t.Context(), pass, c)); err != nil {
+			if err := errors.Join(f.Index.NoteVectors(t.Context(), pass, c), f.Index.CommitDocument(t.Context(), pass, c)); err != nil {
 				t.Fatal(err)
 			}
 			checkDiff(t, "notes for vectors in use", int64(0), count(t, d, "removed_chunk"))

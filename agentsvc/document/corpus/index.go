@@ -33,7 +33,7 @@ func (x *Index) RequestPass(ctx context.Context, store string) error {
 // PendingDocument is a document that waits for its indexing, at the revision that is to be indexed.
 type PendingDocument struct {
 	document.Document
-	Revision int64
+	Revision int64 // see [Commit]
 	Attempts int64 // that failed
 }
 

@@ -121,7 +121,7 @@ func TestFence(t *testing.T) {
 		_, deleteErr := f.Index.DeleteUnlisted(ctx, old, nil)
 		_, settleErr := f.passes.Settle(ctx, old)
 		for name, err := range map[string]error{
-			"commit": f.Index.CommitDocument(ctx, old, c), "fail": f.Index.FailDocument(ctx, old, pending, "no", 0), "reserve": f.Index.ReserveVectors(ctx, old, c),
+			"commit": f.Index.CommitDocument(ctx, old, c), "fail": f.Index.FailDocument(ctx, old, pending, "no", 0), "note": f.Index.NoteVectors(ctx, old, c),
 			"list": listErr, "delete": deleteErr, "settle": settleErr, "renew": f.passes.Renew(ctx, old), "release": f.passes.Release(ctx, old, corpus.Release{Failure: "no"}),
 		} {
 			if !errors.Is(err, corpus.ErrPassLost) {
@@ -440,9 +440,9 @@ func TestUnusedCollections(t *testing.T) {
 			c.Collection = name(generation)
 			return c
 		}
-		reserve := func(id string, generation int64) { // and end before the commit, as a process that is killed
+		note := func(id string, generation int64) { // and end before the commit, as a process that is killed
 			t.Helper()
-			if err := f.Index.ReserveVectors(ctx, pass, newExternal(id, generation)); err != nil {
+			if err := f.Index.NoteVectors(ctx, pass, newExternal(id, generation)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -458,20 +458,20 @@ func TestUnusedCollections(t *testing.T) {
 			return names
 		}
 		f.put(t, "a", "text")
-		reserve("a", 1)
+		note("a", 1)
 		f.ensureStore(t, "upload", "r2")
-		reserve("a", 2)
+		note("a", 2)
 		expire()
 		checkDiff(t, "while a generation is built", int64(0), unused(2))
 		c := newExternal("a", 2)
-		if err := errors.Join(f.Index.ReserveVectors(ctx, pass, c), f.Index.CommitDocument(ctx, pass, c)); err != nil {
+		if err := errors.Join(f.Index.NoteVectors(ctx, pass, c), f.Index.CommitDocument(ctx, pass, c)); err != nil {
 			t.Fatal(err)
 		}
 		if !must(f.Index.SwitchGeneration(ctx, pass, 0)) {
 			t.Fatal("not switched")
 		}
 		f.put(t, "b", "text")
-		reserve("b", 2)
+		note("b", 2)
 		execSQL(t, d, `UPDATE removed_chunk SET available_at = stoa_now() + 1000000000`)
 		checkDiff(t, "while the vectors may still be stored", int64(0), unused(2))
 		expire()
@@ -490,7 +490,7 @@ func TestUnusedCollections(t *testing.T) {
 		if err := f.Documents.Delete(ctx, "manual", "a", "", everyone); err != nil {
 			t.Fatal(err)
 		}
-		reserve("b", 2)
+		note("b", 2)
 		checkDiff(t, "the one in use, without a document", int64(0), unused(2))
 		must(f.Index.DropStore(ctx, "manual", 100))
 		checkDiff(t, "a store that goes", []string{name(2)}, whole())
@@ -516,7 +516,7 @@ func TestRemovals(t *testing.T) {
 				c.Chunks[i].Vector, c.Chunks[i].TextHash = nil, ""
 				ids = append(ids, f.Index.ChunkID("manual", id, generation, p.Revision, i))
 			}
-			if err := errors.Join(f.Index.ReserveVectors(ctx, pass, c), f.Index.CommitDocument(ctx, pass, c)); err != nil {
+			if err := errors.Join(f.Index.NoteVectors(ctx, pass, c), f.Index.CommitDocument(ctx, pass, c)); err != nil {
 				t.Fatal(err)
 			}
 			return ids
@@ -546,10 +546,10 @@ func TestRemovals(t *testing.T) {
 		f.put(t, "b", "four")
 		c := newCommit(f.pending(t, "b"), 1, "four")
 		c.Collection = "acme-manual-1"
-		if err := f.Index.ReserveVectors(ctx, pass, c); err != nil {
+		if err := f.Index.NoteVectors(ctx, pass, c); err != nil {
 			t.Fatal(err)
 		}
-		checkDiff(t, "reserved", 0, len(removals()))
+		checkDiff(t, "noted", 0, len(removals()))
 		execSQL(t, d, `UPDATE removed_chunk SET available_at = 1`) // the time has passed
 		checkDiff(t, "left over", 1, len(removals()))
 		commit("b", "four", 1)
@@ -771,7 +771,7 @@ func TestEverythingAtOnce(t *testing.T) {
 					if err == nil {
 						c := newCommit(p, g.Target(), string(body))
 						c.Collection = fmt.Sprint("manual-", g.Target())
-						err = errors.Join(f.Index.ReserveVectors(ctx, pass, c), f.Index.CommitDocument(ctx, pass, c))
+						err = errors.Join(f.Index.NoteVectors(ctx, pass, c), f.Index.CommitDocument(ctx, pass, c))
 					}
 					check("commit", err, corpus.ErrDocumentChanged)
 				}

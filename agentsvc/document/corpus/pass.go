@@ -20,7 +20,9 @@ type Pass struct {
 	Tenant db.ID
 	Store  string
 	Holder string
-	Epoch  int64
+	// Epoch grows with each claim of the store's pass, and fences the writes of holders before. It is the pass's own, not
+	// that of a task.
+	Epoch int64
 	// Cursor is what the holder of the pass before left, "" if that came to its end.
 	Cursor string
 	// Attempts is how many passes have failed since one succeeded.

@@ -34,7 +34,7 @@ func (x *Index) ConfirmRemovals(ctx context.Context, done []Removal) error {
 	}
 	var b db.Batch
 	for _, r := range done {
-		// A whole collection includes its vectors. A reservation made meanwhile has a later available_at and stays.
+		// A whole collection includes its vectors. A note made meanwhile has a later available_at and stays.
 		b.Exec(nil, `DELETE FROM removed_chunk WHERE tenant = $1 AND store = $2 AND collection = $3 AND (chunk = $4 OR CAST($4 AS TEXT) = '')
 			AND available_at <= stoa_now()`, x.tenant, r.Store, r.Collection, r.Chunk)
 	}

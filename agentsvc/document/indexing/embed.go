@@ -186,7 +186,7 @@ func (r documentWorker) storeVectors(ctx context.Context, c *corpus.Commit) erro
 		docs[i] = vectorstore.Document{ID: index.ChunkID(r.pass.Store, c.Document, c.Generation, c.Revision, c.Chunks[i].Ordinal), Vector: c.Chunks[i].Vector}
 		c.Chunks[i].Vector, c.Chunks[i].TextHash = nil, ""
 	}
-	if err := index.ReserveVectors(ctx, r.pass, *c); err != nil {
+	if err := index.NoteVectors(ctx, r.pass, *c); err != nil {
 		return err
 	}
 	return r.store.Vectors.UpsertDocuments(ctx, r.store.Collection(c.Generation), docs)

@@ -322,7 +322,7 @@ func (f *fixture) checkChunks(app db.ID) {
 	}
 }
 
-// makeRemovalsDue makes the removal of reserved vectors due.
+// makeRemovalsDue makes the removal of noted vectors due.
 func (f *fixture) makeRemovalsDue(app db.ID) {
 	f.execSQL(`UPDATE removed_chunk SET available_at = 0 WHERE tenant = $1`, string(app))
 	f.requestPass(app)

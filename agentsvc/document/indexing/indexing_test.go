@@ -924,7 +924,7 @@ func TestWatchAgain(t *testing.T) {
 	})
 }
 
-// TestDropCollections removes the vectors of an app that is deleted, also those that a pass under way has only reserved, and
+// TestDropCollections removes the vectors of an app that is deleted, also those that a pass under way has only noted, and
 // names the collections of a vector store that it cannot reach any more.
 func TestDropCollections(t *testing.T) {
 	forEachEngine(t, func(f *fixture) {

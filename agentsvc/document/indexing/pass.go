@@ -50,7 +50,7 @@ type passRun struct {
 	stop context.CancelCauseFunc
 	// unlink ends the connection of ctx with the indexer's context.
 	unlink func() bool
-	// checkNow and appChanged (capacity 1) report that the app may have changed: to keepLease, and to a pass that waits.
+	// checkNow and appChanged (capacity 1) report that the app may have changed: to renewLease, and to a pass that waits.
 	checkNow, appChanged chan struct{}
 	// ended is closed at the end. before is an earlier pass over the store in this process that has lost its lease, nil if
 	// there is none.
@@ -111,7 +111,7 @@ func (r *passRun) execute() {
 	began := time.Now()
 	ctx, cancel := context.WithCancel(r.ctx)
 	var renewing sync.WaitGroup
-	renewing.Go(func() { r.keepLease(ctx) })
+	renewing.Go(func() { r.renewLease(ctx) })
 	p := r.workOrAbandon(ctx)
 	cancel()
 	renewing.Wait()

@@ -62,7 +62,7 @@ func TestNotices(t *testing.T) {
 		x := budgettest.NewRequest()
 		r, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveBudget(t.Context(), x)
 		agentsvctest.RequireNoErrors(t, err)
-		agentsvctest.RequireNoErrors(t, r.SettleUsage(t.Context(), s.Usage.NewMeter(budgettest.Acme.ID, ""), budgettest.UsageOf(r, x, 1, 1)))
+		agentsvctest.RequireNoErrors(t, r.SettleReservation(t.Context(), s.Usage.NewMeter(budgettest.Acme.ID, ""), budgettest.UsageOf(r, x, 1, 1)))
 
 		status = http.StatusBadGateway
 		if err := one.DeliverAll(t.Context()); err == nil {

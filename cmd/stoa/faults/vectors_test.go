@@ -200,7 +200,7 @@ func (l *vectorLibrary) countPending(store string) int {
 	return l.countRows(`SELECT COUNT(*) FROM document WHERE state = 'pending' AND store = '` + store + `'`)
 }
 
-// settle waits until everything is indexed and removed. Removals whose reservations last longer become due at once, as do the
+// settle waits until everything is indexed and removed. Removals that were noted for later become due at once, as do the
 // passes that carry them out.
 func (l *vectorLibrary) settle() {
 	l.Helper()

@@ -20,7 +20,7 @@
 //     processes.
 //   - background.go has the work that no request starts: schedules and retention; notify.go delivers notifications and
 //     callbacks.
-//   - A new protocol is a package below agentsvc/surface and a line in newRoutes (surfaces.go).
+//   - A new protocol is a package below agentsvc/surface and a line in newProtocolRoutes (surfaces.go).
 //
 // Functions that answer what is asked first. Files without a folder are in this package, all others are named from the
 // root of the module; TestReferences checks that they declare the functions:
@@ -35,15 +35,15 @@
 //     agentsvc/task/accept.go (pipeline.accept, one for messages, decisions, restored checkpoints and requeued runs),
 //     agentsvc/store/createtask.go (Tasks.Create, Tasks.Continue).
 //   - What does a model call reserve, and when is that settled or released? agentsvc/runtime/meteredmodel.go
-//     (meteredModel.Stream, meteredCall.reserveBudget, meteredCall.settleUsage), agentsvc/runtime/meteredembedder.go for
-//     embedders (meteredEmbedder.Embed), billing/budget/reserve.go (Gate.ReserveBudget), billing/budget/settle.go
-//     (CostReservation.SettleUsage, CostReservation.ReleaseUsage), billing/budget/expiry.go for a dead process
-//     (Service.ExpireReservations).
+//     (meteredModel.Stream, meteredCall.reserveBudget, meteredCall.closeReservation),
+//     agentsvc/runtime/meteredembedder.go for embedders (meteredEmbedder.Embed), billing/budget/reserve.go
+//     (Gate.ReserveBudget), billing/budget/settle.go (CostReservation.SettleReservation,
+//     CostReservation.ReleaseReservation), billing/budget/expiry.go for a dead process (Service.ExpireReservations).
 //   - What stops a worker that lost its lease? agentsvc/store/lease.go (type Lease says where the epoch rises;
-//     Runs.advanceTask compares it, and all other statements of a record depend on that), agentsvc/store/record.go
-//     (Runs.appendRecord, where no row is a lost lease), agentsvc/queue/lease.go
-//     (leaseKeeper.renewBeforeExpiry, leaseKeeper.confirmHeartbeat), agentsvc/queue/active_run.go (activeRuns.stopLost),
-//     agentsvc/lease.go (LeaseCheck.Check, before each effect outside).
+//     Runs.advanceTask compares it, and all other statements of a record depend on that),
+//     agentsvc/store/record.go (Runs.appendRecord, where no row is a lost lease), agentsvc/queue/heartbeat.go
+//     (heartbeater.renewBeforeExpiry, heartbeater.confirmHeartbeat), agentsvc/queue/active_run.go (activeRuns.stopLost),
+//     agentsvc/leasecheck.go (LeaseCheck.Check, before each effect outside).
 //   - How does a decision continue a turn? agentsvc/surface/tenantapi/decision.go (newDecisionHandler),
 //     agentsvc/task/decide.go (Decisions.Decide, turnFactory.newDecisionPlan), agentsvc/store/approval.go
 //     (Approvals.RecordDecisions), agentsvc/task/accept.go (pipeline.dispatch). A message can carry decisions too
@@ -61,7 +61,7 @@
 //     agentsvc/trigger/scheduletable.go (scheduleTable.saveSchedules replaces the stored ones; a
 //     configuration that cannot be loaded or built leaves them). A tick of a schedule that has gone starts nothing:
 //     agentsvc/runtime/triggers.go (Runtime.StartTick).
-//   - What must be added for a new protocol? surfaces.go (Server.newRoutes); the rest is in the package comment of
+//   - What must be added for a new protocol? surfaces.go (Server.newProtocolRoutes); the rest is in the package comment of
 //     agentsvc/surface.
 package server
 

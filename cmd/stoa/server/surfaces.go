@@ -74,7 +74,7 @@ func (s *Server) newFrontend(listens net.Addr, c cards) (*surface.Server, error)
 		return nil, err
 	}
 	// The pages are no API, so that the OpenAPI document does not have them.
-	return surface.New(o, append(s.newRoutes(metrics, c), pages...)...)
+	return surface.New(o, append(s.newProtocolRoutes(metrics, c), pages...)...)
 }
 
 // hostNames returns the names and addresses under which clients reach the process: the configured host, the
@@ -120,11 +120,12 @@ func reachableAddress(addr net.Addr) string {
 	return net.JoinHostPort(host, port)
 }
 
-// newRoutes returns the routes of all protocols. Package surface says how to add one.
+// newProtocolRoutes returns the routes of all protocols. It has the table in which a new protocol gets its line; package
+// surface says what else to add. A2A over gRPC has no line, because it has a listener of its own (grpc.go).
 //
 // metrics is the endpoint of the main listener. A worker serves only the routes that belong to no tenant: health, metrics
 // and keys.
-func (s *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
+func (s *Server) newProtocolRoutes(metrics config.Metrics, c cards) []surface.Route {
 	o := ext.Options{
 		Version: s.Version, Role: s.Settings.Role, Database: s.Storage.DB.Ping, Ready: s.checkReady, JWKS: s.identity.issuer.JWKS, CardKeys: c.keys, Auth: s.DefaultApp.authConfig(), Studio: newStudio(s),
 		Cards: c.Builder, MetricsPath: metrics.Endpoint, MetricsToken: s.Storage.secrets.metricsToken,
@@ -136,7 +137,7 @@ func (s *Server) newRoutes(metrics config.Metrics, c cards) []surface.Route {
 	if m := s.telemetry.metrics; m != nil {
 		deliveries.OnDelivery = m.RecordDelivery
 	}
-	// The table of surfaces: one line for each protocol.
+	// The table of protocols: one line for each.
 	all := slices.Concat(
 		ext.Routes(o),
 		v1.Routes(v1.Options{}),

@@ -146,7 +146,7 @@ func (x Indexer) addVectors(t testing.TB, rows *corpus.Store, pass corpus.Pass, 
 		return
 	}
 	c.Collection = x.Collection(c.Generation)
-	if err := errors.Join(rows.Index.ReserveVectors(t.Context(), pass, *c), x.External.UpsertDocuments(t.Context(), c.Collection, external)); err != nil {
+	if err := errors.Join(rows.Index.NoteVectors(t.Context(), pass, *c), x.External.UpsertDocuments(t.Context(), c.Collection, external)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -13,9 +13,9 @@ import (
 // releaseTimeout bounds what a pass that has ended still writes.
 const releaseTimeout = 5 * time.Second
 
-// keepLease renews the lease until ctx ends, and stops the pass when the lease is lost or cannot be renewed in time, or
+// renewLease renews the lease until ctx ends, and stops the pass when the lease is lost or cannot be renewed in time, or
 // when the app is not active any more.
-func (r *passRun) keepLease(ctx context.Context) {
+func (r *passRun) renewLease(ctx context.Context) {
 	renewedAt := time.Now() // of the last call that succeeded, before it was made
 	tick := time.NewTicker(r.x.options.Lease / 3)
 	defer tick.Stop()
@@ -46,7 +46,7 @@ func (r *passRun) keepLease(ctx context.Context) {
 	}
 }
 
-// requestCheck makes keepLease check the app now. It does not block.
+// requestCheck makes renewLease check the app now. It does not block.
 func (r *passRun) requestCheck() {
 	select {
 	case r.checkNow <- struct{}{}:
