@@ -3,6 +3,7 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { lazy, Suspense } from "react";
 import { get, type Card, type CardList } from "./api";
+import { useMayCall } from "./caller";
 import { Empty, Json, Problem } from "./parts";
 import { session } from "./session";
 
@@ -43,6 +44,7 @@ export function Agents() {
 
 function Cards() {
   const { data, error, refetch, isPending } = useAgents();
+  const mayCall = useMayCall();
   return (
     <>
       <Problem error={error} retry={() => void refetch()} />
@@ -73,7 +75,7 @@ function Cards() {
                 ))}
               </Group>
               <Group gap="xs">
-                <Link to="/playground" search={{ agent: agentId(card) }}>Try it</Link>
+                {mayCall(agentId(card)) && <Link to="/playground" search={{ agent: agentId(card) }}>Try it</Link>}
                 <Link to="/tasks" search={{ agent: agentId(card) }}>Its tasks</Link>
               </Group>
             </Stack>
@@ -87,6 +89,7 @@ function Cards() {
 export function Agent() {
   const { agent } = useParams({ from: "/agents/$agent" });
   const who = session.use();
+  const mayCall = useMayCall();
   const card = useQuery({
     queryKey: ["agent", who, agent],
     queryFn: ({ signal }) => get<Card>(`/agents/${encodeURIComponent(agent)}`, signal),
@@ -95,9 +98,11 @@ export function Agent() {
     <Stack>
       <Group justify="space-between">
         <Title order={2}>{card.data?.name ?? agent}</Title>
-        <Button component={Link} to="/playground" search={{ agent } as never}>
-          Try it
-        </Button>
+        {mayCall(agent) && (
+          <Button component={Link} to="/playground" search={{ agent } as never}>
+            Try it
+          </Button>
+        )}
       </Group>
       <Problem error={card.error} retry={() => void card.refetch()} />
       {card.isPending && <Skeleton height={90} />}

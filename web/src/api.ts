@@ -60,7 +60,7 @@ export class ApiError extends Error {
       case 404:
         return "It does not exist, or belongs to somebody else. Check the name and the app you signed in to.";
       case 409:
-        return "It has changed meanwhile. Reload to see its present state.";
+        return this.code === "ALREADY_EXISTS" ? "Choose another name." : "It has changed meanwhile. Reload to see its present state.";
       case 412:
         return "Its present state does not allow this, or it has changed meanwhile. Compare with the present state, then try again.";
       case 413:

@@ -134,6 +134,11 @@ export function NewApp() {
       return navigate({ to: "/apps/$app", params: { app: app.name } });
     },
   });
+  // What was wrong with a name says nothing of the next one.
+  const rename = (to: string) => {
+    setName(to);
+    create.reset();
+  };
   const problems = useMemo(
     () => [
       ...checked.errors.map((problem) => ({ severity: "error" as const, problem })),
@@ -151,7 +156,7 @@ export function NewApp() {
         }}
       >
         <Group align="flex-end" gap="xs">
-          <TextInput label="Name" description="Lower-case letters, digits and hyphens" value={name} onChange={(e) => setName(e.currentTarget.value)} />
+          <TextInput label="Name" description="Lower-case letters, digits and hyphens" value={name} onChange={(e) => rename(e.currentTarget.value)} />
           <Button type="submit" disabled={!name} loading={create.isPending}>
             Create
           </Button>

@@ -26,6 +26,12 @@ export function useMay(scope: string): boolean {
   return data ? has(data, scope) : isError;
 }
 
+// useMayCall returns which agents the session's credential may call.
+export function useMayCall(): (agent: string) => boolean {
+  const { data, isError } = useCaller();
+  return (agent) => (data ? data.scopes.some((s) => s === "agents:call" || s === `agents:call:${agent}`) : isError);
+}
+
 // useMayCancel reports whether the session's credential may cancel a task, or restore it: any of the app with tasks:cancel, its own
 // with agents:call for the task's agent.
 export function useMayCancel(task: { own?: boolean; agent?: string } | undefined): boolean {

@@ -252,7 +252,8 @@ export function Edit({ source, read, reload, compared, onCompare: compareWith }:
         />
       </Suspense>
       <Text size="xs" c="dimmed">
-        Ctrl Space completes; the pointer on a key explains it. Escape, then Tab leaves the editor. Secrets of the server are masked, and kept when they come back masked.
+        Ctrl Space completes; the pointer on a key explains it. Escape, then Tab leaves the editor.{" "}
+        {source === ofServer ? "It is the text of the file, with its secrets: keep them out of it as ${NAME}." : "Secrets of the server are masked, and kept when they come back masked."}
       </Text>
       <Problems all={problems} />
     </Stack>

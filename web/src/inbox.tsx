@@ -3,7 +3,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { get, taskPath, type Task, type TaskList } from "./api";
-import { useMay } from "./caller";
+import { has, useCaller, useMay } from "./caller";
 import { ApprovalView, Empty, Problem, Time } from "./parts";
 import { session } from "./session";
 
@@ -40,6 +40,8 @@ function addApprovals(tasks: Task[], task: Task): Task[] {
 // pointer of somebody who is about to decide.
 export function Inbox() {
   const { data, error, refetch, isPending } = useInbox();
+  const caller = useCaller();
+  const mayNot = !!caller.data && !has(caller.data, "tasks:approve");
   const cache = useQueryClient();
   const [decided, setDecided] = useState<Task[]>([]);
   const onDecided = (task: Task) => {
@@ -51,7 +53,8 @@ export function Inbox() {
     <Stack>
       <Title order={2}>Inbox</Title>
       <Problem error={error} retry={() => void refetch()} />
-      {isPending && <Skeleton height={160} />}
+      {isPending && !mayNot && <Skeleton height={160} />}
+      {mayNot && <Text>Who decides on tool calls needs the scope tasks:approve. Ask the app's administrator for a role that has it.</Text>}
       {data && all.length === 0 && (
         <Empty title="Nothing waits for you" command={"tools:\n  pay:\n    require_approval: true"}>
           Tool calls that need a decision appear here. A tool needs one with:

@@ -2,7 +2,7 @@ import { useMantineColorScheme, TextInput } from "@mantine/core";
 import { useNavigate } from "@tanstack/react-router";
 import { useEffect, useRef, useState } from "react";
 import { agentId, useAgents } from "./agents";
-import { useCaller } from "./caller";
+import { useCaller, useMayCall } from "./caller";
 import { screensOf } from "./screens";
 import { session, signOut } from "./session";
 
@@ -18,6 +18,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
   const navigate = useNavigate();
   const agents = useAgents();
   const caller = useCaller();
+  const mayCall = useMayCall();
   const { setColorScheme } = useMantineColorScheme();
   const dialog = useRef<HTMLDialogElement>(null);
   const [text, setText] = useState("");
@@ -28,7 +29,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
   const all: Choice[] = [
     ...screensOf(who, caller.data).map((s) => ({ name: s.name, go: () => void navigate({ to: s.to }) })),
     ...(agents.data?.agents.map(agentId) ?? []).flatMap((agent) => [
-      { name: `Try ${agent}`, go: () => void navigate({ to: "/playground", search: { agent } }) },
+      ...(mayCall(agent) ? [{ name: `Try ${agent}`, go: () => void navigate({ to: "/playground", search: { agent } }) }] : []),
       { name: `Tasks of ${agent}`, go: () => void navigate({ to: "/tasks", search: { agent } }) },
     ]),
     ...(who?.operator ? [{ name: "New app", go: () => void navigate({ to: "/apps/new" }) }] : []),

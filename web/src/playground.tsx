@@ -19,6 +19,13 @@ export function Playground() {
   const agent = search.agent ?? names[0] ?? "";
   const shown = all.find((c) => c.id === search.conversation && c.agent === agent) ?? all.find((c) => c.agent === agent);
   const open = (c: Conversation) => void navigate({ to: "/playground", search: { agent: c.agent, conversation: c.id } });
+  // The view in which a conversation is begun stays when it is there, with what is typed and the focus.
+  const begun = useRef(0);
+  const begin = () => {
+    const c = newConversation(agent);
+    begun.current = c.id;
+    return c;
+  };
   if (agents.isPending) return <Skeleton height={200} />;
   return (
     <Stack className="playground">
@@ -56,7 +63,7 @@ export function Playground() {
           ))}
         </nav>
       )}
-      {agent && <ConversationView key={`${agent} ${shown?.id}`} agent={agent} conversation={shown} />}
+      {agent && <ConversationView key={`${agent} ${shown && shown.id !== begun.current ? shown.id : ""}`} agent={agent} conversation={shown} begin={begin} />}
     </Stack>
   );
 }
@@ -79,7 +86,7 @@ function readFile(file: File): Promise<OutgoingPart> {
   });
 }
 
-function ConversationView({ agent, conversation }: { agent: string; conversation: Conversation | undefined }) {
+function ConversationView({ agent, conversation, begin }: { agent: string; conversation: Conversation | undefined; begin: () => Conversation }) {
   const [text, setText] = useState("");
   const end = useRef<HTMLDivElement>(null);
   const last = conversation?.turns.at(-1);
@@ -109,7 +116,7 @@ function ConversationView({ agent, conversation }: { agent: string; conversation
     setFiles([]);
     setData(null);
     setWrong(null);
-    void sendMessage((conversation ?? newConversation(agent)).id, parts);
+    void sendMessage((conversation ?? begin()).id, parts);
   };
   return (
     <>

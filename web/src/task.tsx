@@ -41,6 +41,7 @@ export function Task() {
   const usage = status.message?.metadata?.["tokens_used"] as { input?: number; output?: number } | undefined;
   const seconds = status.message?.metadata?.["execution_time"];
   const question = history?.find((m) => m.role === "user");
+  const restored = question?.metadata?.["restored_from"] as { task_id?: unknown } | null | undefined;
   return (
     <Stack>
       <Group justify="space-between">
@@ -62,6 +63,14 @@ export function Task() {
         <dd>{agent && <Link to="/agents/$agent" params={{ agent }}>{agent}</Link>}</dd>
         <dt>Conversation</dt>
         <dd className="mono">{context_id}</dd>
+        {typeof restored?.task_id === "string" && (
+          <>
+            <dt>Continues</dt>
+            <dd className="mono">
+              <Link to="/tasks/$task" params={{ task: restored.task_id }}>{restored.task_id}</Link>
+            </dd>
+          </>
+        )}
         <dt>Last change</dt>
         <dd>
           <Time at={status.timestamp} />
