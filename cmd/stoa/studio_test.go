@@ -160,6 +160,23 @@ func TestStudio(t *testing.T) {
 	if entries := ts.listAuditEntries(t, "app=default"); len(entries) != 2 || entries[1].Action != "config.load" || entries[1].Actor != "anonymous" {
 		t.Errorf("%+v", entries)
 	}
+	// A file that another program has emptied can be written again, without the server block.
+	if err := os.WriteFile(path, nil, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if status, tag, text := ts.sendStudio(t, "GET", "", "", "", ""); status != 200 || text != "" {
+		t.Errorf("an emptied file: %d %q", status, text)
+	} else if status, _, body := ts.sendStudio(t, "POST", "", tag, "application/yaml", "agents: {assistant: {}}\nllms: {default: {provider: scripted}}\n"); status != 200 {
+		t.Errorf("over an emptied file: %d %s", status, body)
+	}
+	for _, empty := range []string{"", " \n"} {
+		if status, _, body := ts.sendStudio(t, "POST", "", "", "application/yaml", empty); status != 400 || !strings.Contains(body, `"message":"is empty`) {
+			t.Errorf("%q: %d %s", empty, status, body)
+		}
+		if status, body := ts.checkStudio(t, empty); status != 400 || !strings.Contains(body, `"message":"is empty`) {
+			t.Errorf("a dry run of %q: %d %s", empty, status, body)
+		}
+	}
 	// A folder that the server may not write to: nothing changes.
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)

@@ -17,13 +17,28 @@ import (
 	"stoa/agentsvc/config/document"
 )
 
-// Read reads a configuration file. An empty one is an [*document.Error].
+// Read reads a configuration file, at most one byte more than a document may have, by which [config.Parse] detects one that is
+// too long.
 func Read(path string) ([]byte, error) {
-	src, err := readFile(path)
-	if err == nil && len(bytes.TrimSpace(src)) == 0 { // truncated, or in the middle of being written
-		err = &document.Error{File: path, Problems: []document.Problem{{Message: "is empty: it must have keys such as llms and agents"}}}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	return src, err
+	defer f.Close()
+	src, err := io.ReadAll(io.LimitReader(f, document.MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	return src, nil
+}
+
+// CheckText returns a [*document.Error] for an empty text of the file at path: it was truncated, or is in the middle of being
+// written.
+func CheckText(path string, src []byte) error {
+	if len(bytes.TrimSpace(src)) > 0 {
+		return nil
+	}
+	return &document.Error{File: path, Problems: []document.Problem{{Message: "is empty: it must have keys such as llms and agents"}}}
 }
 
 // NewOptions returns the options with which the operator's file at path is parsed, with the present variables. A variable
@@ -82,19 +97,4 @@ func readEnvFile(path string) (map[string]string, error) {
 		return nil, fmt.Errorf("read variables: %w", err)
 	}
 	return nil, fmt.Errorf("read variables: %s: a line is not of the form NAME=value", path)
-}
-
-// readFile reads a file, at most one byte more than a document may have, by which [config.Parse] detects one that is too
-// long.
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
-	}
-	defer f.Close()
-	src, err := io.ReadAll(io.LimitReader(f, document.MaxBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
-	}
-	return src, nil
 }

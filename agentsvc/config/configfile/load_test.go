@@ -18,6 +18,9 @@ func load(path string, environ func(string) (string, bool)) (*config.Config, err
 	if err != nil {
 		return nil, err
 	}
+	if err := CheckText(path, src); err != nil {
+		return nil, err
+	}
 	o, err := NewOptions(path, environ)
 	if err != nil {
 		return nil, err

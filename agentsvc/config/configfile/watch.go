@@ -74,7 +74,7 @@ func Watch(ctx context.Context, files []string, changed func()) error {
 func hashFiles(files []string) [sha256.Size]byte {
 	var all []byte
 	for _, name := range files {
-		content, _ := readFile(name)
+		content, _ := Read(name)
 		sum := sha256.Sum256(content)
 		all = append(all, sum[:]...)
 	}

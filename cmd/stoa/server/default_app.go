@@ -60,6 +60,9 @@ func LoadDefaultApp(path string) (*DefaultApp, error) {
 	if o.source, err = configfile.Read(path); err != nil {
 		return nil, err
 	}
+	if err := configfile.CheckText(path, o.source); err != nil {
+		return nil, err
+	}
 	options, err := configfile.NewOptions(path, os.LookupEnv)
 	if err != nil {
 		return nil, err
@@ -210,6 +213,9 @@ var operatorTenant = runtime.Tenant{ID: tenancy.DefaultID, Name: tenancy.Default
 // checkOperatorConfig reports all problems of src, the text of the operator's file at path, with the present variables.
 // It returns the configuration if there are none.
 func checkOperatorConfig(path string, src []byte, deps runtime.Dependencies) (*config.Config, error) {
+	if err := configfile.CheckText(path, src); err != nil {
+		return nil, err
+	}
 	options, err := configfile.NewOptions(path, os.LookupEnv)
 	if err != nil {
 		return nil, err
