@@ -7,8 +7,8 @@
 // The server is composed in cmd/stoa/server; serve only reads its flags. The package comment of cmd/stoa/server has the way of a
 // message through the packages, and an index of the functions that decide what is asked about first.
 //
-// The exit code is 0 for success, 1 for a failure, 2 for a wrong command line and 130 for an interrupt. Commands that
-// show a task (call, chat, task get) add 3 and 4 for the state of the task.
+// The exit code is 0 for success, 1 for a failure, 2 for a wrong command line or a wrong setting of the server, and 130
+// for an interrupt. Commands that show a task (call, chat, task get) add 3 and 4 for the state of the task.
 package main
 
 import (

@@ -23,7 +23,7 @@ const modulePath = "stoa"
 // packages on one layer do not import each other, except in external test packages.
 var layers = map[string]int{
 	"cmd/stoa": 15, "cmd/stoa/faults": 15, "cmd/stoa/doctor": 14, "cmd/stoa/server": 13,
-	"cmd/stoa/server/metrics": 10, "cmd/stoa/server/otlp": 10, "cmd/stoa/server/listener": 10,
+	"cmd/stoa/server/metrics": 10, "cmd/stoa/server/otlp": 10, "cmd/stoa/server/listener": 10, "cmd/stoa/server/systemd": 10,
 	"deploy": 0, "migrations": 0, "tenancy/db": 0, "tenancy/db/batchsize": 0, "tenancy/signal": 0, "tenancy/grant": 0, "tenancy/keyring": 0,
 	"tenancy/audit": 1, "tenancy/db/backup": 1,
 	"tenancy":        2,

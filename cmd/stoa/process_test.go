@@ -128,7 +128,8 @@ func TestCardAddress(t *testing.T) {
 	}
 }
 
-// TestRefusesToStart checks that each way in which a start can fail gives one clear line and exit code 1.
+// TestRefusesToStart checks that each way in which a start can fail gives one clear line, and the exit code 2 if only a
+// change of the settings or of a file cures it: a service manager then starts the server no more.
 func TestRefusesToStart(t *testing.T) {
 	t.Parallel()
 	taken := startProcess(t, t.TempDir())
@@ -144,17 +145,21 @@ func TestRefusesToStart(t *testing.T) {
 		name string
 		args []string
 		want string
+		code int
 	}{
-		{"port taken", []string{"--port", taken.url[strings.LastIndex(taken.url, ":")+1:]}, "address already in use"},
-		{"second process on a file", []string{"--database", "sqlite://" + filepath.Join(taken.Cmd.Dir, "stoa.db")}, "in use by another process"},
-		{"file not writable", []string{"--database", "sqlite:///proc/stoa.db"}, "/proc/stoa.db"},
-		{"no PostgreSQL there", []string{"--database", "postgres://nobody@127.0.0.1:1/none?connect_timeout=1"}, "connect to PostgreSQL at 127.0.0.1:1"},
-		{"no database URL", []string{"--database", "mysql://x"}, "sqlite:// or postgres://"},
-		{"typo in the file", []string{"--config", write("typo.yaml", "agnets: {}\n")}, "typo.yaml:1:1"},
-		{"no such file", []string{"--config", filepath.Join(dir, "none.yaml")}, "none.yaml"},
-		{"half a process on a file", []string{"--role", "worker"}, "--role worker needs PostgreSQL"},
-		{"bad Redis", []string{"--redis", "http://x"}, "--redis"},
-		{"bad public URL", []string{"--public-url", "https://x?y"}, "public URL"},
+		{"port taken", []string{"--port", taken.url[strings.LastIndex(taken.url, ":")+1:]}, "address already in use", 1},
+		{"second process on a file", []string{"--database", "sqlite://" + filepath.Join(taken.Cmd.Dir, "stoa.db")}, "in use by another process", 1},
+		{"file not writable", []string{"--database", "sqlite:///proc/stoa.db"}, "/proc/stoa.db", 1},
+		{"no PostgreSQL there", []string{"--database", "postgres://nobody@127.0.0.1:1/none?connect_timeout=1"}, "connect to PostgreSQL at 127.0.0.1:1", 1},
+		{"no database URL", []string{"--database", "mysql://x"}, "sqlite:// or postgres://", 2},
+		{"typo in the file", []string{"--config", write("typo.yaml", "agnets: {}\n")}, "typo.yaml:1:1", 2},
+		{"no such file", []string{"--config", filepath.Join(dir, "none.yaml")}, "none.yaml", 2},
+		{"agent without its model", []string{"--config", write("model.yaml", "agents: {a: {llm: m}}\n")}, "agents.a.llm", 2},
+		{"log file in no folder", []string{"--config", write("log.yaml", "logger: {file: none/stoa.log}\n")}, "logger.file", 2},
+		{"studio without a file", []string{"--studio"}, "--studio", 2},
+		{"half a process on a file", []string{"--role", "worker"}, "--role worker needs PostgreSQL", 2},
+		{"bad Redis", []string{"--redis", "http://x"}, "--redis", 2},
+		{"bad public URL", []string{"--public-url", "https://x?y"}, "public URL", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -164,8 +169,8 @@ func TestRefusesToStart(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatalf("it starts all the same:\n%s", p.Output())
 			}
-			if code := p.Cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(p.Output(), c.want) {
-				t.Errorf("exit code %d, %q; want 1 and %q", code, p.Output(), c.want)
+			if code := p.Cmd.ProcessState.ExitCode(); code != c.code || !strings.Contains(p.Output(), c.want) {
+				t.Errorf("exit code %d, %q; want %d and %q", code, p.Output(), c.code, c.want)
 			}
 			if strings.Contains(p.Output(), testSecret) {
 				t.Error("the output holds the admin secret")
@@ -190,14 +195,14 @@ func TestJSONLogFromStart(t *testing.T) {
 		want           string
 		code           int
 	}{
-		{"file with an error", "", []string{"--log-format", "json", "--config", "bad.yaml"}, "agents.a.llm", 1},
-		{"format in the file with an error", "", []string{"--config", "bad.yaml"}, "agents.a.llm", 1},
-		{"no file", "STOA_LOG_FORMAT=json", []string{"--config", "none.yaml"}, "none.yaml", 1},
+		{"file with an error", "", []string{"--log-format", "json", "--config", "bad.yaml"}, "agents.a.llm", 2},
+		{"format in the file with an error", "", []string{"--config", "bad.yaml"}, "agents.a.llm", 2},
+		{"no file", "STOA_LOG_FORMAT=json", []string{"--config", "none.yaml"}, "none.yaml", 2},
 		{"wrong flag", "STOA_LOG_FORMAT=json", []string{"--prot", "80"}, "--prot", 2},
 		{"value of a flag", "", []string{"--port", "http", "--log-format=json"}, "--port", 2},
 		{"setting out of range", "", []string{"--log-format=json", "--config=good.yaml", "--port", "70000"}, "--port must be between", 2},
 		{"variable", "STOA_PORT=http", []string{"--log-format=json"}, "STOA_PORT", 2},
-		{"no JSON", "STOA_LOG_FORMAT=json", []string{"--log-format=simple", "--config", "none.yaml"}, "", 1},
+		{"no JSON", "STOA_LOG_FORMAT=json", []string{"--log-format=simple", "--config", "none.yaml"}, "", 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -15,7 +15,8 @@ type serveCmd struct {
 	server.Flags
 }
 
-// Run serves until ctx ends, then drains. It returns an [exitError] with the code 2 for invalid settings.
+// Run serves until ctx ends, then drains. It returns an [exitError] with the code 2 for invalid settings, including the
+// files that they name: a service manager starts the server again after any other code.
 func (cmd *serveCmd) Run(ctx context.Context, c *console) error {
 	if c.log != nil {
 		slog.SetDefault(c.log)
@@ -24,7 +25,7 @@ func (cmd *serveCmd) Run(ctx context.Context, c *console) error {
 	server.TuneGC()
 	mine, err := server.LoadDefaultApp(cmd.Config)
 	if err != nil {
-		return err
+		return &exitError{code: exitUsage, cause: err}
 	}
 	// The file is read first: it has defaults for some settings, and it names the log file.
 	s, err := server.ResolveSettings(cmd.Flags, mine.Config())
@@ -33,7 +34,7 @@ func (cmd *serveCmd) Run(ctx context.Context, c *console) error {
 	}
 	log, closeLog, err := server.NewLogger(ctx, s.Log, version)
 	if err != nil {
-		return err
+		return &exitError{code: exitUsage, cause: err}
 	}
 	defer func() { _ = closeLog() }()
 	slog.SetDefault(log)
@@ -52,11 +53,22 @@ func (cmd *serveCmd) Run(ctx context.Context, c *console) error {
 	if err == nil {
 		err = errors.Join(h.ListenAndServe(ctx, announce), h.Close())
 	}
-	if err != nil && pure {
-		log.Error("the server ends", "error", err.Error())
-		return &exitError{code: exitFailed}
+	if err == nil {
+		return nil
 	}
-	return err
+	failed := &exitError{code: exitFailed, cause: err}
+	var wrong interface {
+		error
+		WrongSetting()
+	}
+	if errors.As(err, &wrong) {
+		failed.code = exitUsage
+	}
+	if pure {
+		log.Error("the server ends", "error", err.Error())
+		failed.cause = nil // it is reported
+	}
+	return failed
 }
 
 // newStartLogger is [server.NewStartLogger] for a command line that may be wrong; nil for other commands than serve.

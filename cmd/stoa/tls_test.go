@@ -67,7 +67,7 @@ func TestServeTLS(t *testing.T) {
 	}
 	p := stoatest.StartServer(t, "stoa", dir, "--config", "stoa.yaml")
 	<-p.Ended()
-	if code := p.Cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(p.Output(), "server.tls: cert_file: open cert.pem") {
+	if code := p.Cmd.ProcessState.ExitCode(); code != exitUsage || !strings.Contains(p.Output(), "server.tls: cert_file: open cert.pem") {
 		t.Errorf("without a certificate: exit code %d, %s", code, p.Output())
 	}
 	trusted := writeCertificate(t, dir)

@@ -154,8 +154,8 @@ func checkPackage(t *testing.T, deb string) {
 		}
 	}
 	want := []string{
-		"-rw-r----- root/root ./etc/stoa/stoa.env", "-rw-r----- root/root ./etc/stoa/stoa.yaml", "-rw-r--r-- root/root ./lib/systemd/system/stoa.service",
-		"-rwxr-xr-x root/root ./usr/bin/stoa", "-rw-r--r-- root/root ./usr/share/doc/stoa/changelog.gz", "-rw-r--r-- root/root ./usr/share/doc/stoa/copyright",
+		"-rw-r----- root/root ./etc/stoa/stoa.env", "-rw-r----- root/root ./etc/stoa/stoa.yaml",
+		"-rwxr-xr-x root/root ./usr/bin/stoa", "-rw-r--r-- root/root ./usr/lib/systemd/system/stoa.service", "-rw-r--r-- root/root ./usr/share/doc/stoa/changelog.gz", "-rw-r--r-- root/root ./usr/share/doc/stoa/copyright",
 		"-rw-r--r-- root/root ./usr/share/lintian/overrides/stoa", "-rw-r--r-- root/root ./usr/share/man/man1/stoa.1.gz",
 	}
 	if diff := cmp.Diff(want, files); diff != "" {
@@ -183,7 +183,7 @@ chroot "$1/root" sh -ec '
   runuser -u stoa -- sh -c "cd /var/lib/stoa && set -a && . /etc/stoa/stoa.env && exec stoa doctor --config /etc/stoa/stoa.yaml" >/tmp/doctor || { cat /tmp/doctor; exit 1; }
   grep "there is no file /var/lib/stoa/stoa.db yet" /tmp/doctor
   # What systemd does: the variables, the user and its home.
-  sed "s|^ExecStart=||p;d" /lib/systemd/system/stoa.service >/tmp/start
+  sed "s|^ExecStart=||p;d" /usr/lib/systemd/system/stoa.service >/tmp/start
   set -a; . /etc/stoa/stoa.env; STOA_PORT=$port STOA_GRPC_PORT=0 HOME=/var/lib/stoa; set +a
   cd /var/lib/stoa
   setpriv --reuid stoa --regid stoa --clear-groups --no-new-privs --bounding-set -all $(cat /tmp/start) >/tmp/log 2>&1 &
@@ -254,7 +254,7 @@ func TestUnit(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", file).CombinedOutput(); err != nil || len(out) > 0 {
+	if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", file).CombinedOutput(); err != nil || len(newerKey.ReplaceAll(out, nil)) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
 	report := output(t, exec.CommandContext(t.Context(), "systemd-analyze", "security", "--offline=true", "--threshold="+strconv.Itoa(maxExposure), file))
@@ -263,7 +263,21 @@ func TestUnit(t *testing.T) {
 		t.Fatalf("systemd-analyze security shows no level:\n%s", report)
 	}
 	t.Logf("the exposure of stoa.service is %s of 10", m[1])
-	if !strings.Contains(string(unit), "TimeoutStopSec=40\n") {
-		t.Error("the unit does not wait for --shutdown-timeout (30 s) and 10 s")
+	for line, reason := range map[string]string{
+		"TimeoutStopSec=40":          "it waits for --shutdown-timeout (30 s) and 10 s",
+		"StartLimitIntervalSec=0":    "neither restarts of an operator nor an outage of the database use up the starts",
+		"RestartMaxDelaySec=30":      "it serves soon after an outage",
+		"RestartPreventExitStatus=2": "a wrong setting is not cured by further starts",
+		"Type=notify":                "systemctl start returns when the server answers",
+		"NotifyAccess=main":          "programs of apps cannot speak for the server",
+		"TimeoutStartSec=infinity":   "a migration is not killed",
+	} {
+		if !strings.Contains(string(unit), "\n"+line+"\n") {
+			t.Errorf("the unit has no line %s: %s", line, reason)
+		}
 	}
 }
+
+// newerKey matches what systemd before version 254 (Debian 12) reports about the growing pauses between restarts, which
+// it ignores.
+var newerKey = regexp.MustCompile(`(?m)^.*Unknown key '(?:RestartSteps|RestartMaxDelaySec)' in section \[Service\], ignoring\.\n`)

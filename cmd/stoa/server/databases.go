@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -45,18 +46,21 @@ func openStorage(ctx context.Context, o Options, t telemetry, c *closers) (s Sto
 	if t.metrics != nil {
 		c.add(otlp.NewShutdown(t.metrics.Shutdown))
 	}
+	if scheme, _, _ := strings.Cut(o.Settings.Database.URL, "://"); err != nil && scheme != "sqlite" && scheme != "postgres" && scheme != "postgresql" {
+		err = settingError{err} // it is the URL of no database
+	}
 	if err != nil {
 		return s, err
 	}
 	if o.Settings.Role != roleAll && s.DB.Engine() == db.SQLite {
-		return s, fmt.Errorf("--role %s needs PostgreSQL: the one process on a SQLite file does everything", o.Settings.Role)
+		return s, settingError{fmt.Errorf("--role %s needs PostgreSQL: the one process on a SQLite file does everything", o.Settings.Role)}
 	}
 	// On SQLite this creates the secrets file next to the database if secrets are missing.
 	if s.secrets, err = loadSecrets(ctx, s.DB, o.Settings.Database.URL); err != nil {
 		return s, err
 	}
 	if s.keyring, err = s.secrets.openKeyring(); err != nil {
-		return s, err
+		return s, settingError{err}
 	}
 	if err := prepareSchema(ctx, s.DB, o.Settings.Database); err != nil {
 		return s, err
@@ -87,7 +91,7 @@ func openBus(o Options, d *db.DB, t telemetry, c *closers) (*signal.Bus, error) 
 	case o.Settings.Database.RedisURL != "":
 		options, err := parseRedisURL(o.Settings.Database.RedisURL)
 		if err != nil {
-			return nil, fmt.Errorf("--redis: %w", err)
+			return nil, settingError{fmt.Errorf("--redis: %w", err)}
 		}
 		// The logger of go-redis is global to the process.
 		redis.SetLogger(redisLogger{o.Log})
@@ -117,7 +121,7 @@ func openRateCounts(o Options, d *db.DB, t telemetry, c *closers) (*ratelimit.Ba
 	if o.Settings.Database.RedisURL != "" {
 		options, err := parseRedisURL(o.Settings.Database.RedisURL)
 		if err != nil {
-			return nil, fmt.Errorf("--redis: %w", err)
+			return nil, settingError{fmt.Errorf("--redis: %w", err)}
 		}
 		client := redis.NewClient(ratelimit.BoundRedisOptions(options))
 		t.observeRedis(client, "limits")

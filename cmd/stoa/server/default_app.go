@@ -266,7 +266,7 @@ func (a *DefaultApp) publishAtStart(ctx context.Context, apps *tenancy.Service, 
 			_, err = checkOperatorConfig(a.path, a.source, deps)
 		}
 		if err != nil {
-			return err
+			return settingError{err}
 		}
 		logWarnings(deps.Log.With("file", a.path), cfg)
 		a.publishConfig(apps)

@@ -11,6 +11,7 @@ import (
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2agrpc"
+	"stoa/cmd/stoa/server/systemd"
 )
 
 // closeGrace is the time for responses in progress after --shutdown-timeout is over.
@@ -38,6 +39,7 @@ type listeners struct {
 // keeps running until drain returns.
 func (s *Server) drain(ctx, aborted context.Context, l listeners) error {
 	s.Log.Info("stopping", "inflight", s.Execution.Inflight())
+	s.notifyManager(systemd.Stopping)
 	left, cancel := context.WithTimeout(ctx, s.Settings.Shutdown.Timeout)
 	defer cancel()
 	// Clients that reuse connections would otherwise never reach the other processes.

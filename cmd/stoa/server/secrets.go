@@ -50,15 +50,15 @@ func loadSecrets(ctx context.Context, d *db.DB, database string) (processSecrets
 	s.masterKeys, errs[1] = readSecret(MasterKeyName)
 	s.metricsToken, errs[2] = readSecret(MetricsTokenName)
 	if err := errors.Join(errs[:]...); err != nil {
-		return s, err
+		return s, settingError{err}
 	}
 	// The metrics token is optional: without one the endpoint is open.
 	if s.adminSecret != "" && s.masterKeys != "" {
 		return s, nil
 	}
 	if d.Engine() == db.Postgres {
-		return s, fmt.Errorf("on PostgreSQL %s and %s must be set, or %s_FILE and %s_FILE: every process of the fleet shares them; "+
-			"make them with: openssl rand -base64 32", AdminSecretName, MasterKeyName, AdminSecretName, MasterKeyName)
+		return s, settingError{fmt.Errorf("on PostgreSQL %s and %s must be set, or %s_FILE and %s_FILE: every process of the fleet shares them; "+
+			"make them with: openssl rand -base64 32", AdminSecretName, MasterKeyName, AdminSecretName, MasterKeyName)}
 	}
 	path := SecretsFile(database)
 	if s.masterKeys == "" {

@@ -83,6 +83,7 @@ import (
 	"stoa/agentsvc/temporary"
 	"stoa/billing/export"
 	"stoa/cmd/stoa/server/metrics"
+	"stoa/cmd/stoa/server/systemd"
 	"stoa/tenancy"
 	"stoa/tenancy/audit"
 	"stoa/tenancy/db"
@@ -168,7 +169,8 @@ func removeTemporaryFolders(log *slog.Logger) {
 }
 
 // New constructs everything but the HTTP listener. If a step fails, it closes what the earlier steps opened. The order
-// is the order of dependency. A process whose schema is behind migrates it at its start, without --no-migrate.
+// is the order of dependency. A process whose schema is behind migrates it at its start, without --no-migrate. An error
+// that only a change of the settings or of a file cures has a method WrongSetting.
 func New(ctx context.Context, o Options) (_ *Server, err error) {
 	var c closers
 	defer func() {
@@ -178,7 +180,7 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 	}()
 	network, err := newNetwork(o)
 	if err != nil {
-		return nil, err
+		return nil, settingError{err}
 	}
 	t, err := openTelemetry(ctx, o, &c)
 	if err != nil {
@@ -197,7 +199,7 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	if o.Settings.Studio && o.DefaultApp.path == "" {
-		return nil, errors.New("--studio edits the file of --config: name one")
+		return nil, settingError{errors.New("--studio edits the file of --config: name one")}
 	}
 	// Without a file, only a server on SQLite has a default app: a fleet serves the apps of its database.
 	if o.DefaultApp.Config() == nil && storage.DB.Engine() == db.SQLite {
@@ -284,7 +286,17 @@ func (s *Server) ListenAndServe(ctx context.Context, announce func(text string))
 	if err != nil {
 		return err
 	}
-	return s.Serve(ctx, l, func() { announce(s.describeServing(l.Addr())) })
+	return s.Serve(ctx, l, func() {
+		announce(s.describeServing(l.Addr()))
+		s.notifyManager(systemd.Ready)
+	})
+}
+
+// notifyManager reports a state of the process to the service manager. A failure does not stop a process that serves.
+func (s *Server) notifyManager(state string) {
+	if err := systemd.Notify(state); err != nil {
+		s.Log.Warn("the service manager was not notified", "state", state, "error", err)
+	}
 }
 
 // Serve runs all background loops and serves HTTP on l until ctx ends, then drains. It calls serving when requests are

@@ -412,3 +412,13 @@ func parsePrefixes(list string) ([]netip.Prefix, error) {
 	}
 	return out, nil
 }
+
+// settingError is an error that only a change of the settings, of the operator's file or of a certificate cures: another
+// start would end alike. Errors of databases and ports are none, since they pass.
+type settingError struct{ error }
+
+// WrongSetting marks the error for callers in other packages, which find it with errors.As and an interface.
+func (settingError) WrongSetting() {}
+
+// Unwrap returns the error for errors.Is and errors.As.
+func (e settingError) Unwrap() error { return e.error }

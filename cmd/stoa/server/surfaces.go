@@ -74,7 +74,11 @@ func (s *Server) newFrontend(listens net.Addr, c cards) (*surface.Server, error)
 		return nil, err
 	}
 	// The pages are no API, so that the OpenAPI document does not have them.
-	return surface.New(o, append(s.newProtocolRoutes(metrics, c), pages...)...)
+	frontend, err := surface.New(o, append(s.newProtocolRoutes(metrics, c), pages...)...)
+	if err != nil {
+		return nil, settingError{err} // the public URL or the admin secret
+	}
+	return frontend, nil
 }
 
 // hostNames returns the names and addresses under which clients reach the process: the configured host, the
