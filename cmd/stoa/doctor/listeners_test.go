@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -25,6 +26,7 @@ func TestListeners(t *testing.T) {
 			}
 		})
 		s := httptest.NewUnstartedServer(handler)
+		s.Config.ErrorLog = log.New(io.Discard, "", 0) // requests without TLS
 		if secure {
 			s.StartTLS()
 		} else {
