@@ -47,7 +47,7 @@ func (cmd *healthCmd) Run(ctx context.Context, c *console) error {
 	case cmd.JSON:
 		return c.printJSON(answer)
 	}
-	c.printStatus("%v", answer["status"])
+	c.printLine("%v", answer["status"])
 	return nil
 }
 

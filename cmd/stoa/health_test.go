@@ -65,9 +65,15 @@ func TestHealth(t *testing.T) {
 			} else {
 				t.Setenv("STOA_PORT", port)
 			}
-			var out bytes.Buffer
-			if code := runCommand(t.Context(), args, &console{in: strings.NewReader(""), out: &out, err: &out}); code != tt.code || !strings.Contains(out.String(), tt.want) {
-				t.Errorf("stoa %v ended with %d and wrote %q, want %d and %q", args, code, out.String(), tt.code, tt.want)
+			// The state is a result, on standard output; what went wrong is on standard error.
+			var out, errOut bytes.Buffer
+			code := runCommand(t.Context(), args, &console{in: strings.NewReader(""), out: &out, err: &errOut})
+			got := out.String()
+			if tt.code != 0 {
+				got = errOut.String()
+			}
+			if code != tt.code || !strings.Contains(got, tt.want) {
+				t.Errorf("stoa %v ended with %d and wrote %q and %q, want %d and %q", args, code, out.String(), errOut.String(), tt.code, tt.want)
 			}
 		})
 	}

@@ -116,8 +116,11 @@ func runCommand(ctx context.Context, args []string, c *console) int {
 	if err != nil {
 		return c.reportError(err)
 	}
-	if len(args) == 0 {
+	switch {
+	case len(args) == 0:
 		args = []string{"--help"}
+	case args[0] == "--version": // the usual spelling of other programs
+		args = append([]string{"version"}, args[1:]...)
 	}
 	c.log = newStartLogger(args)
 	command, err := parser.Parse(args)

@@ -147,7 +147,7 @@ func TestRefusesToStart(t *testing.T) {
 		want string
 		code int
 	}{
-		{"port taken", []string{"--port", taken.url[strings.LastIndex(taken.url, ":")+1:]}, "address already in use", 1},
+		{"port taken", []string{"--port", taken.url[strings.LastIndex(taken.url, ":")+1:]}, "address already in use (another program listens there: stop it, or choose another with --port (STOA_PORT))", 1},
 		{"second process on a file", []string{"--database", "sqlite://" + filepath.Join(taken.Cmd.Dir, "stoa.db")}, "in use by another process", 1},
 		{"file not writable", []string{"--database", "sqlite:///proc/stoa.db"}, "/proc/stoa.db", 1},
 		{"no PostgreSQL there", []string{"--database", "postgres://nobody@127.0.0.1:1/none?connect_timeout=1"}, "connect to PostgreSQL at 127.0.0.1:1", 1},
@@ -479,12 +479,55 @@ func TestFilesDiffer(t *testing.T) {
 	}
 }
 
-// TestOpenDefault checks that a process warns when its default app needs no credential on a public address.
+// TestOpenDefault checks that a process warns when others reach the agents of its default app without a credential.
 func TestOpenDefault(t *testing.T) {
 	t.Parallel()
-	for host, warned := range map[string]bool{"0.0.0.0": true, "127.0.0.1": false} {
-		if got := strings.Contains(startProcess(t, t.TempDir(), "--host", host).Output(), "is open: everyone who reaches this address"); got != warned {
-			t.Errorf("at %s the log has: %v", host, got)
+	const agent = "llms: {m: {provider: scripted}}\nagents: {a: {llm: m}}\n"
+	for _, tt := range []struct {
+		name, file string // file is the text of the operator's file, "" for none
+		args       []string
+		want       string // what the warning has, "" for none
+	}{
+		{"every address", "", []string{"--host", "0.0.0.0"}, "--host (STOA_HOST) is 0.0.0.0"},
+		{"loopback", "", nil, ""},
+		{"a file at every address", agent, []string{"--host", "0.0.0.0"}, "--host (STOA_HOST) is 0.0.0.0"},
+		{"a proxy with a public URL", agent, []string{"--public-url", "https://agents.example.com"}, "--public-url (STOA_PUBLIC_URL) is https://agents.example.com"},
+		{"a proxy that is trusted", agent, []string{"--trusted-proxies", "127.0.0.1/32"}, "--trusted-proxies (STOA_TRUSTED_PROXIES) is set"},
+		{"a file at loopback", agent, []string{"--public-url", "http://localhost:8080"}, ""},
+		{"no agent", "agents: {}\n", []string{"--host", "0.0.0.0"}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			args := tt.args
+			if tt.file != "" {
+				if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), []byte(tt.file), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				args = append([]string{"--config", "stoa.yaml"}, args...)
+			}
+			log := startProcess(t, dir, args...).Output()
+			if got := strings.Contains(log, "is open: everyone who reaches"); got != (tt.want != "") || !strings.Contains(log, tt.want) {
+				t.Errorf("want a warning with %q, the log has:\n%s", tt.want, log)
+			}
+		})
+	}
+}
+
+// TestOpenDefaultReload checks that the warning also appears when a reload gives the default app its first agent.
+func TestOpenDefaultReload(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(text string) {
+		if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
+	write("agents: {}\n")
+	p := startProcess(t, dir, "--config", "stoa.yaml", "--watch", "--public-url", "https://agents.example.com")
+	if strings.Contains(p.Output(), "is open: everyone who reaches") {
+		t.Errorf("it warns without an agent:\n%s", p.Output())
+	}
+	write("llms: {m: {provider: scripted}}\nagents: {a: {llm: m}}\n")
+	dbtest.WaitUntil(t, "the process warns", func() bool { return strings.Contains(p.Output(), "is open: everyone who reaches") })
 }

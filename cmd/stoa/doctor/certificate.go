@@ -4,14 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"stoa/agentsvc/egress"
@@ -35,7 +35,7 @@ func (i *inspector) checkCertificate(context.Context) []Check {
 		pair, err = c.GetCertificate(nil)
 	}
 	if err != nil {
-		return []Check{fail(name, err.Error(), "write a certificate with its chain, and its key, to the files; a server does not start without them")}
+		return []Check{fail(name, err.Error(), adviseCertificate(err))}
 	}
 	end, err := i.verifyChain(pair.Certificate, i.publicHost())
 	if err != nil {
@@ -47,6 +47,14 @@ func (i *inspector) checkCertificate(context.Context) []Check {
 		return []Check{check}
 	}
 	return []Check{i.checkExpiry(name, files.CertFile, end)}
+}
+
+// adviseCertificate returns what to do about files of server.tls that cannot be used.
+func adviseCertificate(err error) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return "make both files readable for the group of the user that runs Stoa, as in: install -m 0640 -g stoa tls.crt tls.key /etc/stoa/"
+	}
+	return "write a certificate with its chain, and its key, to the files; a server does not start without them"
 }
 
 // publicHost returns the host that clients verify, "" if it is not known.
@@ -109,7 +117,18 @@ func describeCertificateError(err error) string {
 	case errors.As(err, &host):
 		return "the certificate is not for " + host.Host
 	}
-	return egress.PublicMessage(err)
+	return err.Error()
+}
+
+// describeConnectionError returns why an address does not answer, with the cause. The address is not in it, which could
+// have a password.
+func describeConnectionError(err error) string {
+	text := egress.PublicMessage(err)
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err
+	}
+	return fmt.Sprintf("%s (%s)", text, strings.Join(strings.Fields(err.Error()), " "))
 }
 
 // checkPublicURL asks the public URL for the health of a server, as clients reach it: over the balancer and with its
@@ -128,26 +147,16 @@ func (i *inspector) checkPublicURL(ctx context.Context) []Check {
 		return []Check{warn(name, address+" is not encrypted: everyone on the way reads credentials and messages", "put a balancer with TLS in front, or set server.tls, and use https in --public-url")}
 	}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: i.Roots, Time: i.now, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true, ForceAttemptHTTP2: true}
-	client := &http.Client{Transport: transport, Timeout: checkTimeout / 2, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/health", nil)
-	if err != nil {
-		return []Check{fail(name, "--public-url is no URL", "write it as https://agents.example.com")}
-	}
-	resp, err := client.Do(req)
+	client := &http.Client{Transport: transport, Timeout: checkTimeout / 2, CheckRedirect: stayHere}
+	resp, answer, err := askHealth(ctx, client, address)
 	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &untrusted):
 		return []Check{fail(name, address+": "+describeCertificateError(untrusted.Err), "renew the certificate of the balancer, or correct its name or chain; for an authority of your own use --ca")}
 	case err != nil:
-		return []Check{warn(name, address+": "+egress.PublicMessage(err), "start the server and the balancer; if only this machine cannot reach the address, ask from another: stoa health --server "+address)}
+		return []Check{warn(name, address+": "+describeConnectionError(err), "start the server and the balancer; if only this machine cannot reach the address, ask from another: stoa health --server "+address)}
 	}
-	defer func() { _ = resp.Body.Close() }()
-	var health struct {
-		Status  string `json:"status"`
-		Version string `json:"version"`
-	}
-	const maxHealthBytes = 64 << 10
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxHealthBytes)).Decode(&health); resp.StatusCode != http.StatusOK || err != nil || health.Status == "" {
+	if answer.Status == "" {
 		return []Check{warn(name, fmt.Sprintf("%s/health answers %d, and not as a server of Stoa", address, resp.StatusCode), "start the server; if it runs, correct the balancer's route or --public-url")}
 	}
 	if resp.TLS == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -60,6 +61,26 @@ func TestCertificate(t *testing.T) {
 	wantCheck(t, newInspector(Options{}).checkCertificate(t.Context()), "certificate", Skipped, "not enabled")
 }
 
+// hangUp returns the address of a server that closes each connection.
+func hangUp(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	return l.Addr().String()
+}
+
 // TestPublicURL asks servers and balancers that work, and such that do not.
 func TestPublicURL(t *testing.T) {
 	t.Parallel()
@@ -95,7 +116,9 @@ func TestPublicURL(t *testing.T) {
 		{"of another host", strings.Replace(stoa.URL, "127.0.0.1", "localhost", 1), true, time.Now(), Failure, "not for localhost"},
 		{"another server", other.URL, true, time.Now(), Warning, "not as a server of Stoa"},
 		{"wrong route", stoa.URL + "/stoa", true, time.Now(), Warning, "/stoa/health answers 404"},
-		{"nothing answers", "https://127.0.0.1:1", true, time.Now(), Warning, "the connection was refused"},
+		{"nothing answers", "https://127.0.0.1:1", true, time.Now(), Warning, "the connection was refused (dial tcp 127.0.0.1:1: connect: connection refused)"},
+		{"no TLS", strings.Replace(plain.URL, "http:", "https:", 1), true, time.Now(), Warning, "(http: server gave HTTP response to HTTPS client)"},
+		{"hangs up", "https://" + hangUp(t), true, time.Now(), Warning, "the connection failed ("},
 		{"http at this machine", plain.URL, true, time.Now(), OK, "answers"},
 		{"http", "http://agents.example.com", true, time.Now(), Warning, "is not encrypted"},
 	}

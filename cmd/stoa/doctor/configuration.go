@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"stoa/agentsvc/config/document"
@@ -26,8 +27,7 @@ func (i *inspector) checkFile() Check {
 	var invalid *document.Error
 	switch {
 	case errors.As(i.ConfigErr, &invalid) && len(invalid.Problems) > 0:
-		p := invalid.Problems[0]
-		detail := fmt.Sprintf("%s:%d:%d: %s", i.ConfigFile, p.Line, p.Column, strings.TrimPrefix(p.Path+": "+p.Message, ": "))
+		detail := (&document.Error{File: i.ConfigFile, Problems: invalid.Problems[:1]}).Error()
 		if more := len(invalid.Problems) - 1; more > 0 {
 			detail += fmt.Sprintf(" (and %d more)", more)
 		}
@@ -55,7 +55,7 @@ func (i *inspector) checkSecrets(context.Context) []Check {
 	isFile := i.usesSQLite()
 	switch {
 	case err != nil:
-		return []Check{fail(name, err.Error(), "correct the variable or the file; run this as the user of the server, who reads it; make a secret with: "+makeSecret)}
+		return []Check{fail(name, err.Error(), adviseSecrets(err))}
 	case (admin == "" || keys == nil) && !isFile:
 		return []Check{fail(name, server.AdminSecretName+" and "+server.MasterKeyName+" are not both set",
 			"set them, or the same names with _FILE, to the same values in every process; make one with: "+makeSecret)}
@@ -65,6 +65,18 @@ func (i *inspector) checkSecrets(context.Context) []Check {
 		return []Check{pass(name, "%s", source)}
 	}
 	return []Check{pass(name, "%s and %s are set", server.AdminSecretName, server.MasterKeyName)}
+}
+
+// adviseSecrets returns what to do about secrets that cannot be used. A new master key makes a database that has data
+// unreadable, so that none is proposed for a file that cannot be read.
+func adviseSecrets(err error) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return "make the file readable for the user that runs Stoa (chown, chmod 0600; chmod 0640 for its group), and run this as that user"
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return "correct the path in the variable, or restore the file: a database that has data can only be read with the master key that it was written with"
+	}
+	return "correct the variable or the file; a database that has data can only be read with the master key that it was written with. For a new database make a secret with: " + makeSecret
 }
 
 // usesSQLite reports whether the database is a SQLite file, or in memory.

@@ -42,6 +42,9 @@ func (i *inspector) checkDatabase(ctx context.Context) []Check {
 		return withoutDatabase(fail(name, "--database is no URL", "write it as postgres://USER:PASSWORD@HOST:5432/NAME, with %XX for special characters of the password"), notOpened)
 	}
 	d, err := db.Open(ctx, address, db.Options{MaxConns: 2, ReadOnly: true, Log: slog.New(slog.DiscardHandler)})
+	if err != nil && isFile {
+		return withoutDatabase(describeFileError(path, err), notOpened)
+	}
 	if err != nil {
 		return withoutDatabase(fail(name, i.hidePasswords(err), "check that the database runs and accepts this login from this machine, and correct --database"), notOpened)
 	}
@@ -55,6 +58,25 @@ func (i *inspector) checkDatabase(ctx context.Context) []Check {
 		checks = append(checks, opened.checkPostgres(ctx)...)
 	}
 	return append(checks, opened.checkMigrations(err), opened.checkMasterKey(ctx), opened.checkDatabaseClock(ctx), opened.checkLastBackup(ctx))
+}
+
+// describeFileError returns the check of a SQLite file that cannot be opened. SQLite does not name the cause, so that the
+// file is opened once more.
+func describeFileError(path string, err error) Check {
+	const name = "database"
+	f, openErr := os.Open(path)
+	if openErr == nil {
+		_ = f.Close()
+	}
+	text := path + ": " + strings.Join(strings.Fields(err.Error()), " ")
+	if errors.Is(openErr, fs.ErrPermission) {
+		text = openErr.Error()
+	}
+	// 14 is SQLITE_CANTOPEN: of the file, or of the files that SQLite creates next to it.
+	if errors.Is(openErr, fs.ErrPermission) || errors.Is(err, fs.ErrPermission) || strings.Contains(text, "(14)") {
+		return fail(name, text, fmt.Sprintf("give %s, the files beside it and their folder to the user that runs Stoa (ls -l shows the owner; chown, chmod), and run this as that user", path))
+	}
+	return fail(name, text, "correct --database if this is not the file of Stoa; else stop the server and restore a backup (docs/operations/backup.md)")
 }
 
 // openedDatabase is the database of a deployment while it is checked.

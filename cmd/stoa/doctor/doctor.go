@@ -106,6 +106,8 @@ type inspector struct {
 	now func() time.Time
 	// resolve looks up the addresses of a host.
 	resolve func(ctx context.Context, host string) error
+	// listen opens a listener at an address and closes it.
+	listen func(ctx context.Context, address string) error
 	// public and private are the clients that agents call others with, without and with the grant private_network.
 	public, private *egress.Client
 	// helper is this executable, which the sandbox starts again.
@@ -116,7 +118,7 @@ type inspector struct {
 func newInspector(o Options) *inspector {
 	helper, _ := os.Executable() // "" makes the sandbox report that no program runs
 	return &inspector{
-		Options: o, now: time.Now, helper: helper,
+		Options: o, now: time.Now, helper: helper, listen: listenBriefly,
 		resolve: func(ctx context.Context, host string) error {
 			_, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 			return err
@@ -135,8 +137,8 @@ func (i *inspector) inspect(ctx context.Context) Report {
 	defer i.public.Close()
 	defer i.private.Close()
 	groups := []func(context.Context) []Check{
-		i.checkConfiguration, i.checkSecrets, i.checkDatabase, i.checkRedis, i.checkSandbox, i.checkEgress, i.checkNames, i.checkDisk,
-		i.checkCertificate, i.checkPublicURL, i.checkIssuer, i.checkTelemetry, i.checkUsageExport,
+		i.checkConfiguration, i.checkDefaultApp, i.checkListeners, i.checkSecrets, i.checkDatabase, i.checkRedis, i.checkSandbox, i.checkEgress,
+		i.checkNames, i.checkDisk, i.checkCertificate, i.checkPublicURL, i.checkIssuer, i.checkTelemetry, i.checkUsageExport,
 	}
 	results := make([][]Check, len(groups))
 	var g errgroup.Group

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"crypto/x509"
 	"io"
 	"net/http"
@@ -36,6 +37,7 @@ func TestSample(t *testing.T) {
 	address := strings.Replace(*d.url(t, d.login), "127.0.0.1", "localhost", 1)
 	i := newTestInspector(t, server.Flags{Database: &address, NoMigrate: pointTo(true), Redis: &redis, PublicURL: &balancer.URL}, parseConfig(t, "version: 2\nname: default\nagents: {}\n"))
 	i.ConfigFile, i.Roots = file, x509.NewCertPool()
+	i.listen = func(context.Context, string) error { return nil } // other tests may have the ports
 	i.Roots.AddCert(balancer.Certificate())
 	serving, err := db.Open(t.Context(), d.adminURL, db.Options{MaxConns: 2})
 	if err != nil {

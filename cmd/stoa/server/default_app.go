@@ -275,7 +275,7 @@ func (a *DefaultApp) publishAtStart(ctx context.Context, apps *tenancy.Service, 
 }
 
 // watchFiles applies changes of the .env next to the operator's file until ctx ends, and with withFile also those of the
-// file. What does not load is logged and changes nothing. onReload gets the outcome of each reload; it may be nil.
+// file. What does not load is logged and changes nothing. onReload gets the outcome of each reload.
 func (a *DefaultApp) watchFiles(ctx context.Context, withFile bool, apps *tenancy.Service, deps runtime.Dependencies, onReload func(error), log *slog.Logger) error {
 	files := []string{configfile.EnvFile(a.path)}
 	if withFile {
@@ -283,9 +283,7 @@ func (a *DefaultApp) watchFiles(ctx context.Context, withFile bool, apps *tenanc
 	}
 	err := configfile.Watch(ctx, files, func() {
 		err := a.reload(withFile, apps, deps)
-		if onReload != nil {
-			onReload(err)
-		}
+		onReload(err)
 		if err != nil {
 			log.Error("the configuration has changed and does not load; the one before stays in force", "file", a.path, "error", err)
 			return

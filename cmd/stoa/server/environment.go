@@ -125,19 +125,34 @@ func readSecret(name string) (string, error) {
 	return text, nil
 }
 
-// envError replaces envconfig's error, which contains the variable's value, by one that only names the variable.
+// maxShownValue is the length, in bytes, up to which a value that cannot be read is shown. The secrets of Stoa are longer:
+// one that was written to the wrong variable is not shown.
+const maxShownValue = 16
+
+// envError replaces envconfig's error, which contains the variable's value, by one that names the variable and what its
+// value must be. It shows a short value.
 func envError(err error) error {
 	var p *envconfig.ParseError
-	if errors.As(err, &p) {
-		return fmt.Errorf("%s in the environment must be %s", p.KeyName, describeValues(p.TypeName))
+	if !errors.As(err, &p) {
+		return err
 	}
-	return err
+	text := fmt.Sprintf("%s in the environment must be %s", p.KeyName, describeValues(p.KeyName, p.TypeName))
+	if len(p.Value) <= maxShownValue {
+		text += fmt.Sprintf(", not %q", p.Value)
+	}
+	return errors.New(text)
 }
 
-// describeValues returns in words what the value of a setting of a Go type must be.
-func describeValues(typeName string) string {
+// describeValues returns in words what the value of the variable with a name must be, whose setting has a Go type.
+func describeValues(name, typeName string) string {
 	switch strings.TrimPrefix(typeName, "*") {
 	case "int", "int64":
+		switch name {
+		case "STOA_PORT":
+			return "a whole number such as 8080"
+		case "STOA_GRPC_PORT":
+			return "a whole number such as 50051"
+		}
 		return "a whole number such as 8"
 	case "bool":
 		return "true or false"

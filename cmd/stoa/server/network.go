@@ -3,10 +3,16 @@ package server
 import (
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
 	"time"
 
+	"stoa/agentsvc"
+	"stoa/agentsvc/config"
 	"stoa/agentsvc/surface/tlscert"
 	"stoa/cmd/stoa/server/listener"
 )
@@ -38,11 +44,51 @@ func newNetwork(o Options) (n network, err error) {
 	return n, err
 }
 
+// Listeners returns where the process listens, that of --host and --port first.
+func (s Settings) Listeners() []listener.Address {
+	all := []listener.Address{s.Listen.httpAddress()}
+	if s.Role != roleWorker {
+		all = append(all, s.Listen.grpcAddress())
+	}
+	if s.Listen.ConsoleAddr != "" && s.servesConsole() {
+		all = append(all, s.Listen.consoleAddress())
+	}
+	if s.Listen.MetricsAddr != "" {
+		all = append(all, s.Listen.metricsAddress())
+	}
+	return all
+}
+
+// hostSetting is what chooses the host of the listeners for HTTP and gRPC.
+const hostSetting = "--host (STOA_HOST)"
+
+// httpAddress returns where HTTP is served.
+func (s ListenSettings) httpAddress() listener.Address {
+	return listener.Address{Name: "HTTP", Address: net.JoinHostPort(s.Host, strconv.Itoa(s.Port)), PortSetting: "--port (STOA_PORT)", HostSetting: hostSetting}
+}
+
+// grpcAddress returns where gRPC is served.
+func (s ListenSettings) grpcAddress() listener.Address {
+	return listener.Address{Name: "gRPC", Address: net.JoinHostPort(s.Host, strconv.Itoa(s.GRPCPort)), PortSetting: "--grpc-port (STOA_GRPC_PORT)", HostSetting: hostSetting}
+}
+
+// consoleAddress returns where the console is served on a listener of its own.
+func (s ListenSettings) consoleAddress() listener.Address {
+	const setting = "--console-addr (STOA_CONSOLE_ADDR)"
+	return listener.Address{Name: "console", Address: s.ConsoleAddr, PortSetting: setting, HostSetting: setting}
+}
+
+// metricsAddress returns where metrics are served on a listener of their own.
+func (s ListenSettings) metricsAddress() listener.Address {
+	const setting = "--metrics-addr (STOA_METRICS_ADDR)"
+	return listener.Address{Name: "metrics", Address: s.MetricsAddr, PortSetting: setting, HostSetting: setting}
+}
+
 // openListener opens the listener of --host and --port.
 func openListener(s Settings) (net.Listener, error) {
 	l, err := listener.ListenTCP(s.Listen.Host, s.Listen.Port)
 	if err != nil {
-		return nil, fmt.Errorf("listen: %w (if this port is in use, choose another with --port)", err)
+		return nil, fmt.Errorf("listen: %w (%s)", err, s.Listen.httpAddress().Advise(err))
 	}
 	return l, nil
 }
@@ -54,7 +100,7 @@ func openGRPCListener(s Settings, c *closers) (net.Listener, error) {
 	}
 	l, err := listener.ListenTCP(s.Listen.Host, s.Listen.GRPCPort)
 	if err != nil {
-		return nil, fmt.Errorf("listen for gRPC: %w (if this port is in use, choose another with --grpc-port)", err)
+		return nil, fmt.Errorf("listen for gRPC: %w (%s)", err, s.Listen.grpcAddress().Advise(err))
 	}
 	c.add(func() error { _ = l.Close(); return nil }) // an error only means that the gRPC server has closed it
 	return l, nil
@@ -67,7 +113,7 @@ func openConsoleListener(s Settings, c *closers) (net.Listener, error) {
 	}
 	l, err := net.Listen("tcp", s.Listen.ConsoleAddr)
 	if err != nil {
-		return nil, fmt.Errorf("listen for the console: %w (if this port is in use, choose another with --console-addr)", err)
+		return nil, fmt.Errorf("listen for the console: %w (%s)", err, s.Listen.consoleAddress().Advise(err))
 	}
 	c.add(func() error { _ = l.Close(); return nil }) // an error only means that the HTTP server has closed it
 	return l, nil
@@ -103,4 +149,53 @@ func (n network) certificateExpiry() time.Time {
 		return time.Time{}
 	}
 	return tlscert.Expiry(n.tlsConfig)
+}
+
+// DescribeExposure returns the setting by which callers from other machines reach public agents of the app default
+// without a credential, "" if none does. cfg is the configuration of that app, nil for none. A proxy on this machine makes
+// a server at loopback public: the public URL and the trusted proxies are what an operator sets for one.
+func (s Settings) DescribeExposure(cfg *config.Config) string {
+	if !hasPublicAgent(cfg) || cfg.Server.Auth.Enabled || s.Role == roleWorker {
+		return ""
+	}
+	if !s.isLoopback() {
+		return "--host (STOA_HOST) is " + s.Listen.Host
+	}
+	if u, err := url.Parse(s.Cards.PublicURL); err == nil && u.Host != "" && !isLocalHost(u.Hostname()) {
+		return "--public-url (STOA_PUBLIC_URL) is " + u.Redacted()
+	}
+	if len(s.Listen.TrustedProxies) > 0 {
+		return "--trusted-proxies (STOA_TRUSTED_PROXIES) is set"
+	}
+	return ""
+}
+
+// hasPublicAgent reports whether an app has an agent that callers without a credential may call.
+func hasPublicAgent(cfg *config.Config) bool {
+	if cfg == nil {
+		return false
+	}
+	for _, a := range cfg.Agents {
+		if a != nil && a.Visibility != string(agentsvc.Internal) && a.Visibility != string(agentsvc.Private) {
+			return true
+		}
+	}
+	return false
+}
+
+// warnExposure logs that everyone may call the agents of the app default, if that is so.
+func (a *DefaultApp) warnExposure(s Settings, log *slog.Logger) {
+	reason := s.DescribeExposure(a.Config())
+	if reason == "" {
+		return
+	}
+	cure := "server.auth in its configuration, or its agents in an app of their own (stoa app create)"
+	text := "the app default is open"
+	if a.Path() == "" {
+		text, cure = "without --config this server has the built-in app default, which is open", "a file with server.auth"
+	}
+	if strings.HasPrefix(reason, "--host ") {
+		cure += ", or --host 127.0.0.1"
+	}
+	log.Warn(fmt.Sprintf("%s: everyone who reaches this address may do everything in it; %s keeps others out", text, cure), "reason", reason)
 }

@@ -368,9 +368,13 @@ func (s *Server) loops() []func(context.Context) error {
 		return watchFormerKeys(ctx, s.Storage.DB, s.Storage.keyring, s.Apps.Trail, s.Log)
 	})
 	if s.DefaultApp.path != "" {
-		var onReload func(error)
-		if m := s.telemetry.metrics; m != nil {
-			onReload = m.RecordReload
+		onReload := func(err error) {
+			if m := s.telemetry.metrics; m != nil {
+				m.RecordReload(err)
+			}
+			if err == nil {
+				s.DefaultApp.warnExposure(s.Settings, s.Log)
+			}
 		}
 		all = append(all, func(ctx context.Context) error {
 			return s.DefaultApp.watchFiles(ctx, s.Settings.Watch, s.Apps, d, onReload, s.Log)
@@ -391,17 +395,11 @@ func endWith(serving context.Context, loop func(context.Context) error) func(con
 }
 
 // describeServing logs and returns where the server is reached and in which file its admin secret is. Tools wait for
-// the line "serves at" (see stoatest.Process). It warns if the default app needs no credentials and the address is
-// not loopback.
+// the line "serves at" (see stoatest.Process). It warns if callers from other
+// machines need no credential for the default app.
 func (s *Server) describeServing(addr net.Addr) string {
 	s.Log.Info("serving", "role", s.Settings.Role, "address", addr.String(), "grpc", s.grpcAddress(), "database", string(s.Storage.DB.Engine()), "version", s.Version)
-	if s.DefaultApp.Config() != nil && !s.DefaultApp.authConfig().Enabled && !s.Settings.isLoopback() && s.Settings.Role != roleWorker {
-		if s.DefaultApp.Path() == "" {
-			s.Log.Warn("without --config this server has the built-in app default, which is open: everyone who reaches this address may call it; a file with server.auth, or --host 127.0.0.1, keeps others out")
-		} else {
-			s.Log.Warn("the app default is open: everyone who reaches this address may do everything in it; server.auth in its configuration or --host 127.0.0.1 keeps others out")
-		}
-	}
+	s.DefaultApp.warnExposure(s.Settings, s.Log)
 	text := fmt.Sprintf("Stoa %s serves at %s", s.Version, s.network.localURL(addr))
 	if s.Settings.servesConsole() {
 		at := addr

@@ -164,8 +164,8 @@ type LogSettings struct {
 }
 
 // ResolveSettings takes each setting from the command line, else the environment, else the configuration file, else
-// its default, and checks the ranges. cfg may be nil. Its errors name the flag or variable and never the value of a
-// variable.
+// its default, and checks the ranges. cfg may be nil. Its errors name the flag or variable and never a long value of a
+// variable, which may be a secret.
 func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 	var e environment
 	if err := envconfig.Process("stoa", &e); err != nil {

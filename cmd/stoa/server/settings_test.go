@@ -101,10 +101,22 @@ func TestEnvironment(t *testing.T) {
 			if err == nil {
 				t.Fatalf("%s=nonsense is taken", variable)
 			}
-			if want := expectedValues[f.Type.Elem().String()]; want != "" && err.Error() != variable+" in the environment must be "+want {
+			want := expectedValues[f.Type.Elem().String()]
+			if example := map[string]string{"STOA_PORT": "8080", "STOA_GRPC_PORT": "50051"}[variable]; example != "" {
+				want = "a whole number such as " + example
+			}
+			if want != "" && err.Error() != variable+" in the environment must be "+want+`, not "nonsense"` {
 				t.Errorf("%s=nonsense: %v, want that it must be %s", variable, err, want)
 			}
 		})
+	}
+}
+
+// TestLongValue checks that a long value, such as a secret in the wrong variable, is not shown.
+func TestLongValue(t *testing.T) {
+	t.Setenv("STOA_PORT", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+	if _, err := ResolveSettings(Flags{}, nil); err == nil || err.Error() != "STOA_PORT in the environment must be a whole number such as 8080" {
+		t.Errorf("the error is %v", err)
 	}
 }
 

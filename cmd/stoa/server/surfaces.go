@@ -105,7 +105,7 @@ func (s *Server) serveMetrics(ctx context.Context, g *errgroup.Group) error {
 	}
 	l, err := net.Listen("tcp", s.Settings.Listen.MetricsAddr)
 	if err != nil {
-		return fmt.Errorf("listen for metrics: %w", err)
+		return fmt.Errorf("listen for metrics: %w (%s)", err, s.Settings.Listen.metricsAddress().Advise(err))
 	}
 	// Without a bound for the header a client could keep a connection open for nothing.
 	server := &http.Server{Handler: s.NewMetricsHandler(), ReadHeaderTimeout: 10 * time.Second}
