@@ -16,8 +16,9 @@ import (
 // A claim ([RunQueue.ClaimRuns]) names the worker only. The epoch is raised where a worker begins ([Runs.BeginRun]), where
 // its process is found dead or stops ([RunQueue.RescueRuns], [RunQueue.ReleaseRuns]) and with each decision, next turn and
 // cancellation. [Runs.advanceTask] compares it in every write of a worker, and for sessions in a database of their own
-// tryWriteTurn (session.go); only usage ([Record.UsageRows]) is written without a lease. Calls that have an effect outside
-// ask [agentsvc.LeaseCheck] first; package queue renews the lease and ends the context of a run whose lease is lost.
+// tryWriteTurn (session.go). Without it are written usage ([Record.UsageRows]), which was spent, and what is as true from
+// another worker: the summary of a session, the postponement of an approval. Calls that have an effect outside ask
+// [agentsvc.LeaseCheck] first; package queue renews the lease and ends the context of a run whose lease is lost.
 type Lease struct {
 	Worker string // id of the process that has the lease; "" = none
 	// Epoch is the task's when the run began; 0 = the run is claimed, but its task is not acquired yet. It says who may

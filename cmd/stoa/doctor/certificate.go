@@ -148,7 +148,7 @@ func (i *inspector) checkPublicURL(ctx context.Context) []Check {
 	}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: i.Roots, Time: i.now, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true, ForceAttemptHTTP2: true}
 	client := &http.Client{Transport: transport, Timeout: checkTimeout / 2, CheckRedirect: stayHere}
-	resp, answer, err := askHealth(ctx, client, address)
+	answer, err := askHealth(ctx, client, address)
 	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &untrusted):
@@ -157,10 +157,10 @@ func (i *inspector) checkPublicURL(ctx context.Context) []Check {
 		return []Check{warn(name, address+": "+describeConnectionError(err), "start the server and the balancer; if only this machine cannot reach the address, ask from another: stoa health --server "+address)}
 	}
 	if answer.Status == "" {
-		return []Check{warn(name, fmt.Sprintf("%s/health answers %d, and not as a server of Stoa", address, resp.StatusCode), "start the server; if it runs, correct the balancer's route or --public-url")}
+		return []Check{warn(name, fmt.Sprintf("%s/health answers %d, and not as a server of Stoa", address, answer.code), "start the server; if it runs, correct the balancer's route or --public-url")}
 	}
-	if resp.TLS == nil {
+	if answer.tls == nil {
 		return []Check{pass(name, "%s answers", address)}
 	}
-	return []Check{i.checkExpiry(name, address, resp.TLS.PeerCertificates[0].NotAfter)}
+	return []Check{i.checkExpiry(name, address, answer.tls.PeerCertificates[0].NotAfter)}
 }

@@ -81,8 +81,8 @@ func (i *inspector) servesStoa(ctx context.Context, address string) bool {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}
 	client := &http.Client{Transport: transport, Timeout: localTimeout, CheckRedirect: stayHere}
 	for _, scheme := range []string{"http://", "https://"} {
-		_, health, err := askHealth(ctx, client, scheme+net.JoinHostPort(host, port))
-		if err == nil && health.Status != "" && health.Version != "" && health.Database != "" {
+		answer, err := askHealth(ctx, client, scheme+net.JoinHostPort(host, port))
+		if err == nil && answer.Status != "" && answer.Version != "" && answer.Database != "" {
 			return true
 		}
 	}
@@ -92,29 +92,31 @@ func (i *inspector) servesStoa(ctx context.Context, address string) bool {
 // stayHere makes a client return a redirection as the answer: it is one of another server.
 func stayHere(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// health is the part of the answer to /health by which a server of Stoa is recognised.
+// health is the part of the answer to /health by which a server of Stoa is recognised, and how it came.
 type health struct {
 	Status   string `json:"status"`
 	Version  string `json:"version"`
 	Database string `json:"database"`
+
+	code int                  // of the response
+	tls  *tls.ConnectionState // nil without TLS
 }
 
-// askHealth asks the server at an address for its health. The answer is zero if it is not one of Stoa. The body of the
-// response is closed.
-func askHealth(ctx context.Context, client *http.Client, address string) (*http.Response, health, error) {
+// askHealth asks the server at an address for its health. Status is empty if the answer is not one of Stoa.
+func askHealth(ctx context.Context, client *http.Client, address string) (answer health, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/health", nil)
 	if err != nil {
-		return nil, health{}, fmt.Errorf("create the request: %w", err)
+		return health{}, fmt.Errorf("create the request: %w", err)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, health{}, err
+		return health{}, err
 	}
 	defer resp.Body.Close()
-	var answer health
 	const maxHealthBytes = 64 << 10
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxHealthBytes)).Decode(&answer); err != nil || resp.StatusCode != http.StatusOK {
-		return resp, health{}, nil // another server
+		answer = health{} // of another server
 	}
-	return resp, answer, nil
+	answer.code, answer.tls = resp.StatusCode, resp.TLS
+	return answer, nil
 }

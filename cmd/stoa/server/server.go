@@ -26,7 +26,7 @@
 // root of the module; TestReferences checks that they declare the functions:
 //
 //   - Who is the caller, which tenant is it, and what if the URL names another one? agentsvc/surface/authenticate.go
-//     (Server.Authenticate) asks authz/trustedissuer.go (issuerEntry.setAppFromClaims) or authz/apikey.go
+//     (Server.Authenticate) asks authz/tokenapp.go (issuerEntry.setAppFromClaims) or authz/apikey.go
 //     (APIKeys.VerifyKey) which app the credential belongs to. tenancy/router/apprequest.go (AppRequest.chooseApp) takes
 //     that app and no other, tenancy/router/router.go (Router.FindApp) finds its id; a URL that names another one is an
 //     unknown app (AppRequest.CheckApp).
