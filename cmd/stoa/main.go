@@ -1,11 +1,12 @@
 // Command stoa hosts AI agents for many tenants. The same binary is the server and its command line client.
 //
 // Each command is a struct of flags with a Run method, in a file named after the command. serve, validate, schema,
-// migrate, doctor, backup, restore, secrets and billing work on local files or on the database; every other command is a client of the HTTP API
-// (client.go) and has no access that another HTTP client would not have.
+// migrate, doctor, backup, restore, secrets and billing work on local files or on the database; every other command is a
+// client of the HTTP API (client.go) and has no access that another HTTP client would not have.
 //
-// The server is composed in cmd/stoa/server; serve only reads its flags. The package comment of cmd/stoa/server has the way of a
-// message through the packages, and an index of the functions that decide what is asked about first.
+// The server is composed in cmd/stoa/server; serve only reads its flags. The comment at the head of
+// cmd/stoa/server/server.go has the way of a message through the packages, and an index of the functions that decide what
+// is asked about first.
 //
 // The exit code is 0 for success, 1 for a failure, 2 for a wrong command line or a wrong setting of the server, and 130
 // for an interrupt. Commands that show a task (call, chat, task get) add 3 and 4 for the state of the task.

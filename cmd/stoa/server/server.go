@@ -61,8 +61,8 @@
 //     agentsvc/trigger/scheduletable.go (scheduleTable.saveSchedules replaces the stored ones; a
 //     configuration that cannot be loaded or built leaves them). A tick of a schedule that has gone starts nothing:
 //     agentsvc/runtime/triggers.go (Runtime.StartTick).
-//   - What must be added for a new protocol? surfaces.go (Server.newProtocolRoutes); the rest is in the package comment of
-//     agentsvc/surface.
+//   - What must be added for a new protocol? surfaces.go (Server.newProtocolRoutes); the comment at the head of
+//     agentsvc/surface/surface.go has the rest.
 package server
 
 import (
