@@ -50,3 +50,13 @@ func TestFileError(t *testing.T) {
 		t.Errorf("the action is %q", check.Action)
 	}
 }
+
+// TestTextOfJoinedErrors: each check has one line, and below it one with what to do.
+func TestTextOfJoinedErrors(t *testing.T) {
+	t.Parallel()
+	cause := errors.Join(errors.New("first"), errors.New("second"))
+	want := "fail  secrets  first; second\n               correct them\n0 ok, 0 warnings, 1 failed, 0 skipped\n"
+	if got := (Report{Checks: []Check{fail("secrets", cause.Error(), "correct them")}}).Text(); got != want {
+		t.Errorf("%q", got)
+	}
+}

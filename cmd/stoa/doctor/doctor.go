@@ -68,7 +68,8 @@ func (r Report) Text() string {
 	}
 	var text strings.Builder
 	for _, c := range r.Checks {
-		fmt.Fprintf(&text, "%-4s  %-*s  %s\n", c.Status, width, c.Name, c.Detail)
+		// A joined error has a line for each cause.
+		fmt.Fprintf(&text, "%-4s  %-*s  %s\n", c.Status, width, c.Name, strings.ReplaceAll(c.Detail, "\n", "; "))
 		if c.Action != "" {
 			fmt.Fprintf(&text, "%*s%s\n", width+8, "", c.Action)
 		}

@@ -311,3 +311,15 @@ func fillDisk(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 }
+
+// TestStopWithoutDatabase: a process that does not reach PostgreSQL any more stops without an error: it did what it could.
+func TestStopWithoutDatabase(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, clusterOptions{nodes: 1})
+	n := c.nodes[0]
+	n.postgresProxy.setState(linkRefused)
+	n.postgresProxy.cutConnections()
+	if err := n.SignalAndWait(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+}

@@ -36,8 +36,8 @@ type listeners struct {
 //   - The signals that announce the released runs are flushed.
 //
 // aborted ends when a loop of the process has failed; then drain does not wait for load balancers. The lease renewal
-// keeps running until drain returns.
-func (s *Server) drain(ctx, aborted context.Context, l listeners) error {
+// keeps running until drain returns. What fails is logged: the process ends all the same, and others rescue its runs.
+func (s *Server) drain(ctx, aborted context.Context, l listeners) {
 	s.Log.Info("stopping", "inflight", s.Execution.Inflight())
 	s.notifyManager(systemd.Stopping)
 	left, cancel := context.WithTimeout(ctx, s.Settings.Shutdown.Timeout)
@@ -58,7 +58,9 @@ func (s *Server) drain(ctx, aborted context.Context, l listeners) error {
 	for _, p := range s.Execution.pools() {
 		work.Go(func() error { return p.Drain(left) })
 	}
-	err := work.Wait()
+	if err := work.Wait(); err != nil {
+		s.Log.Warn("runs of this process could not be returned to the queue: they are continued when its leases have expired", "error", err)
+	}
 	last, cancelLast := context.WithTimeout(ctx, closeGrace)
 	defer cancelLast()
 	// After the runs: a stream shows the end of a run that finishes during the drain.
@@ -68,12 +70,11 @@ func (s *Server) drain(ctx, aborted context.Context, l listeners) error {
 		calls.Go(func() error { l.grpc.Close(last); return nil })
 	}
 	// Responses that are still in progress after closeGrace are cut off.
-	if serr := l.http.Shutdown(last); serr != nil {
-		err = errors.Join(err, l.http.Close())
+	if err := l.http.Shutdown(last); err != nil {
+		_ = l.http.Close()
 	}
 	_ = calls.Wait()
 	s.bus.Flush(last) // other processes learn at once that runs were released
-	return err
 }
 
 // Conditions that end the first phase of a shutdown. Load balancers need several failed probes before they stop

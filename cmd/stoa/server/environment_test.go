@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -143,5 +144,15 @@ func TestSecretsPath(t *testing.T) {
 	t.Setenv(AdminSecretName, strings.Repeat("s", 32))
 	if s, err = loadSecrets(t.Context(), dbtest.NewSQLite(t), "sqlite://stoa.db"); err != nil || s.path != "" {
 		t.Errorf("with an admin secret in the environment it is said to be in %q, %v", s.path, err)
+	}
+}
+
+// TestSecretsFileNotReadable: only a change of the file cures it, so that a service manager does not start the server again. A folder
+// in its place can be read by no user, not even root.
+func TestSecretsFileNotReadable(t *testing.T) {
+	t.Parallel()
+	var wrong settingError
+	if err := new(processSecrets).fillFromFile(t.TempDir(), nil); !errors.As(err, &wrong) {
+		t.Error(err)
 	}
 }

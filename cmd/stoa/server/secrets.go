@@ -116,7 +116,7 @@ func checkNothingSealed(ctx context.Context, d *db.DB, path string) error {
 func (s *processSecrets) fillFromFile(path string, mayGenerate func() error) error {
 	raw, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read the secrets of this server: %w", err)
+		return settingError{fmt.Errorf("read the secrets of this server: %w", err)}
 	}
 	text, hasAdminSecret := string(raw), s.adminSecret != ""
 	for _, one := range []struct {

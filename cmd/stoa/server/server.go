@@ -349,9 +349,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, serving func()) erro
 	// A loop failed: drain sees gctx ended and does not wait for load balancers.
 	case <-gctx.Done():
 	}
-	err = s.drain(context.WithoutCancel(ctx), gctx, listeners{frontend, server, calls})
+	s.drain(context.WithoutCancel(ctx), gctx, listeners{frontend, server, calls})
 	stop()
-	return errors.Join(err, g.Wait())
+	return g.Wait()
 }
 
 // loops returns the background loops. Every loop returns when its context ends. Loops that only one process of the fleet
