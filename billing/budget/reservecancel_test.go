@@ -3,9 +3,7 @@ package budget_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
-	"time"
 
 	"stoa/billing/budget/budgettest"
 	"stoa/tenancy/db"
@@ -33,18 +31,14 @@ func TestReserveCanceled(t *testing.T) {
 	}()
 	<-reserved
 	ctx, giveUp := context.WithCancel(t.Context())
-	var waits sync.WaitGroup
-	waits.Go(func() {
-		defer giveUp()
-		for began := time.Now(); dbtest.CountLockWaiters(t, d) == 0; time.Sleep(5 * time.Millisecond) {
-			if time.Since(began) > 20*time.Second {
-				t.Error("the reservation does not wait for the budget")
-				return
-			}
-		}
-	})
-	_, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveBudget(ctx, budgettest.NewRequest())
-	waits.Wait()
+	given := make(chan error, 1)
+	go func() {
+		_, err := s.Budgets.NewGate(budgettest.Acme.ID, "").ReserveBudget(ctx, budgettest.NewRequest())
+		given <- err
+	}()
+	dbtest.WaitUntil(t, "the reservation waits for the budget", func() bool { return dbtest.CountLockWaiters(t, d) > 0 })
+	giveUp()
+	err := <-given
 	close(release)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("given up with %v", err)
@@ -52,10 +46,8 @@ func TestReserveCanceled(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	for began := time.Now(); budgettest.FindBalance(t, s.Budgets, budgettest.Acme.ID, "calls") != [2]int64{0, 2}; time.Sleep(5 * time.Millisecond) {
-		if time.Since(began) > 20*time.Second {
-			t.Fatalf("the budget stands at %v", budgettest.FindBalance(t, s.Budgets, budgettest.Acme.ID, "calls"))
-		}
-	}
+	dbtest.WaitUntil(t, "the write takes effect", func() bool {
+		return budgettest.FindBalance(t, s.Budgets, budgettest.Acme.ID, "calls") == [2]int64{0, 2}
+	})
 	budgettest.CheckConsistent(t, s.Budgets)
 }
