@@ -57,11 +57,11 @@ func (e meteredEmbedder) Embed(ctx context.Context, payer agentsvc.Payer, p embe
 		return nil, err
 	}
 	vectors, err := e.Embedder.Embed(ctx, payer, p, texts)
-	closeReservation := func() { c.closeReservation(ctx, err == nil) }
+	endReservation := func() { c.endReservation(ctx, err == nil) }
 	if payer.Defer != nil {
-		payer.Defer(closeReservation)
+		payer.Defer(endReservation)
 	} else {
-		closeReservation()
+		endReservation()
 	}
 	return vectors, err
 }
@@ -104,9 +104,9 @@ func (c *embedderCall) reserveBudget(ctx context.Context) (err error) {
 	return err
 }
 
-// closeReservation writes the usage row and ends the reservation, if there is one. A call that failed has used nothing:
+// endReservation writes the usage row and ends the reservation, if there is one. A call that failed has used nothing:
 // its reservation is released.
-func (c *embedderCall) closeReservation(ctx context.Context, succeeded bool) {
+func (c *embedderCall) endReservation(ctx context.Context, succeeded bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	var err error

@@ -132,7 +132,7 @@ func (m meteredModel) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm
 			return
 		}
 		c.sentAt = time.Now()
-		defer c.closeReservation(ctx)
+		defer c.endReservation(ctx)
 		for chunk, err := range m.next.Stream(ctx, c.req) {
 			c.observeChunk(ctx, &chunk, err)
 			if err != nil {
@@ -277,9 +277,9 @@ func (c *meteredCall) estimateUsage(ctx context.Context) bool {
 	return true
 }
 
-// closeReservation reports the usage and ends the reservation, if there is one: it is settled if there is usage, else
+// endReservation reports the usage and ends the reservation, if there is one: it is settled if there is usage, else
 // released. A budget that was created during the call counts the usage too.
-func (c *meteredCall) closeReservation(ctx context.Context) {
+func (c *meteredCall) endReservation(ctx context.Context) {
 	c.estimateUsage(ctx)
 	if c.reported && c.onCharge != nil {
 		c.onCharge(ctx, c.usage)

@@ -13,7 +13,7 @@
 // before to modelBuilder, toolBuilder, agentBuilder and memoryBuilder.
 //
 // A model call reserves its budget in meteredModel.Stream (reserveBudget) and settles it when the stream ends
-// (closeReservation). Limits of a turn are reserved by [Runtime.AdmitCall] before the task is accepted and settled by
+// (endReservation). Limits of a turn are reserved by [Runtime.AdmitCall] before the task is accepted and settled by
 // [RateLimits] when the turn ends.
 //
 // A configuration of a tenant is untrusted: files, programs and addresses are resolved by the app's grants (build.go,

@@ -35,7 +35,7 @@
 //     agentsvc/task/accept.go (pipeline.accept, one for messages, decisions, restored checkpoints and requeued runs),
 //     agentsvc/store/createtask.go (Tasks.Create, Tasks.Continue).
 //   - What does a model call reserve, and when is that settled or released? agentsvc/runtime/meteredmodel.go
-//     (meteredModel.Stream, meteredCall.reserveBudget, meteredCall.closeReservation),
+//     (meteredModel.Stream, meteredCall.reserveBudget, meteredCall.endReservation),
 //     agentsvc/runtime/meteredembedder.go for embedders (meteredEmbedder.Embed), billing/budget/reserve.go
 //     (Gate.ReserveBudget), billing/budget/settle.go (CostReservation.SettleReservation,
 //     CostReservation.ReleaseReservation), billing/budget/expiry.go for a dead process (Service.ExpireReservations).
