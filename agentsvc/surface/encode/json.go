@@ -5,6 +5,7 @@ package encode
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -40,12 +41,15 @@ func List(name string, items [][]byte, remaining any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// AppendJSONLine appends v to b as one line of JSON, without escapes for HTML.
+// ErrEncoding is wrapped by the errors of values that have no JSON.
+var ErrEncoding = errors.New("encode an answer")
+
+// AppendJSONLine appends v to b as one line of JSON, without escapes for HTML. On error, an [ErrEncoding], b is unchanged.
 func AppendJSONLine(b *bytes.Buffer, v any) error {
 	e := json.NewEncoder(b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		return fmt.Errorf("encode an answer: %w", err)
+		return fmt.Errorf("%w: %w", ErrEncoding, err)
 	}
 	return nil
 }

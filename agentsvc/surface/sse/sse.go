@@ -100,7 +100,7 @@ func (w *Writer) Close() {
 }
 
 // WriteEvent writes one event. name is its name, "" = none; seq its id, 0 = none. An error means that the client did not
-// take it, or that there was no memory for it.
+// take it, or that nothing was written: there was no memory for it, or body has no JSON ([encode.ErrEncoding]).
 func (w *Writer) WriteEvent(name string, seq int64, body any) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,6 +116,7 @@ func (w *Writer) WriteEvent(name string, seq int64, body any) error {
 	if plain, ok := body.(PlainBody); ok {
 		w.buf.WriteString(string(plain) + "\n")
 	} else if err := encode.AppendJSONLine(&w.buf, body); err != nil {
+		w.buf.Reset()
 		return err
 	}
 	w.buf.WriteByte('\n')

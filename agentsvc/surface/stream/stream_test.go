@@ -38,12 +38,15 @@ func newTestSubscription(client context.Context, t agentsvc.Task, events func(ct
 	return endStreams, f
 }
 
-// plainEncoder encodes a status by its state, another fact by its sequence, a delta by its text, and usage not at all.
+// plainEncoder encodes a status by its state, another fact by its sequence, a delta by its text, usage not at all, and an
+// attempt as what has no JSON.
 var plainEncoder = Encoder{
 	EncodeEvent: func(ev agentsvc.Event) any {
 		switch {
 		case ev.Usage != nil:
 			return nil
+		case ev.Attempt != nil:
+			return func() {}
 		case ev.Chunk != nil:
 			return ev.Chunk.Text
 		case ev.Status != nil:
@@ -128,6 +131,9 @@ func TestStream(t *testing.T) {
 		{"tells an error at its end", false, func(_ context.Context, yield func(agentsvc.Event, error) bool) {
 			_ = yield(status(1, agentsvc.Working), nil) && yield(agentsvc.Event{}, errors.New("secret"))
 		}, "id: 1\ndata: \"working\"\n\ndata: \"" + apierror.TextInternal + "\"\n\n", true},
+		{"tells that an event cannot be encoded", false, func(_ context.Context, yield func(agentsvc.Event, error) bool) {
+			yield(agentsvc.Event{Seq: 1, Attempt: &agentsvc.Attempt{}}, nil)
+		}, "data: \"" + apierror.TextInternal + "\"\n\n", true},
 		{"asks to come back where the database is away", false, func(_ context.Context, yield func(agentsvc.Event, error) bool) {
 			_ = yield(status(1, agentsvc.Working), nil) && yield(agentsvc.Event{}, io.ErrUnexpectedEOF)
 		}, "id: 1\ndata: \"working\"\n\nretry: 1000\n\n", true},

@@ -9,6 +9,7 @@ import (
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/capacity"
+	"stoa/agentsvc/surface/encode"
 )
 
 var (
@@ -132,7 +133,8 @@ func (s *Subscription) ReadFacts(timeout time.Duration, apply func(ev agentsvc.E
 
 // WriteEvents passes each event of s, encoded by d, to write together with its sequence (0 for a delta), and closes s.
 // It returns nil at the end of the events, ErrStreamsEnding if the server ends them, ErrClientGone if the client
-// disconnected or write failed, the [agentsvc.Error] of write, the reason if the client's access was revoked, and else the error of the log.
+// disconnected or write failed, the [agentsvc.Error] or [encode.ErrEncoding] of write, the reason if the client's access
+// was revoked, and else the error of the log.
 //
 // The next event is read when the last one was written, so a slow client slows down its own subscription and nothing
 // else. The task service queues a bounded number of events for it and drops them when they are too many. No fact is
@@ -168,7 +170,7 @@ func (s *Subscription) WriteEvents(d Encoder, write func(seq int64, body any) er
 		}
 		for _, body := range splitBodies(reported(ev)) {
 			var refused *agentsvc.Error // there was no memory for the event
-			if err := write(ev.Seq, body); errors.As(err, &refused) {
+			if err := write(ev.Seq, body); errors.As(err, &refused) || errors.Is(err, encode.ErrEncoding) {
 				return err
 			} else if err != nil {
 				return ErrClientGone
