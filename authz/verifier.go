@@ -114,23 +114,23 @@ func (v *Verifier) verifyUncached(ctx context.Context, token string, now time.Ti
 	if err := checkHeader(signed); err != nil {
 		return verifiedToken{}, err
 	}
-	var unverified tokenClaims
-	// The claims select the issuer whose keys are tried. They are trusted only after verifyOIDC below has succeeded.
-	if err := signed.UnsafeClaimsWithoutVerification(&unverified); err != nil {
-		return verifiedToken{}, unauthenticatedBecause("unreadable claims", err)
+	unverified, err := readClaims(signed)
+	if err != nil {
+		return verifiedToken{}, err
 	}
 	from, err := v.issuers.Load().findIssuer(unverified)
 	if err != nil {
 		return verifiedToken{}, err
 	}
 	generation := from.Keys.Generation() // read before the key is looked up: if the keys change in between, the cache entry is outdated
-	if err := from.verifyOIDC(ctx, token, signed); err != nil {
+	claims, err := from.verifyClaims(ctx, token, signed)
+	if err != nil {
 		return verifiedToken{}, err
 	}
-	if err := unverified.checkTimes(now); err != nil {
-		return verifiedToken{}, from.attributeRefusal(err, unverified)
+	if err := claims.checkTimes(now); err != nil {
+		return verifiedToken{}, from.attributeRefusal(err, claims)
 	}
-	p, err := from.newPrincipal(unverified)
+	p, err := from.newPrincipal(claims)
 	if err != nil {
 		return verifiedToken{}, err
 	}
