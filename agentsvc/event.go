@@ -41,8 +41,8 @@ type Attempt struct {
 	Number int64
 	// Reason is why the attempt before ended.
 	Reason string
-	// Interrupted reports that its process stopped in the middle of it; else it failed.
-	Interrupted bool
+	// CutOff reports that its process stopped in the middle of it; else it failed.
+	CutOff bool
 	// Delay is how long the run waits until the attempt begins.
 	Delay time.Duration
 }

@@ -108,8 +108,8 @@ func (e *executor) startRun(run store.Run, kind slotKind) {
 	e.spawnAttempt(ctx, run, at, w)
 }
 
-// startAccepted executes a run in the slot of acquireLiveSlot that it was written with. It reports false if the lease
-// loop has returned the run to the queue meanwhile; nothing is started then.
+// startAccepted executes a run in the slot of acquireLiveSlot that it was written with. It reports false if the
+// heartbeat has returned the run to the queue meanwhile; nothing is started then.
 func (e *executor) startAccepted(run store.Run) bool {
 	ctx, at, w := e.newActiveRun(run, liveSlot)
 	if !e.active.addAccepted(at, w) {

@@ -1,16 +1,16 @@
 // Package queue brings accepted runs to the workers of a process. A [Pool] holds these workers. There are two ways
 // in:
 //
-//   - A run whose caller waits (Awaited) is handed over in memory. The task service calls [Pool.AcquireSlot] before
-//     it writes the run, writes the run with this process as its worker, so that it is created under a lease, and
-//     calls [Pool.StartRun].
+//   - A run whose caller waits (Awaited) is accepted in a slot of this process. The task service calls
+//     [Pool.AcquireSlot] before it writes the run, writes the run with this process as its worker, so that it is
+//     created under a lease, and calls [Pool.StartRun].
 //   - Every other run is written as pending. The claim loop of some process leases it from the database (claimRuns),
 //     in turns over the tenants (tenantRing), so that a tenant with many runs does not delay a tenant with few.
 //
 // A Pool has these parts. Each guards its own state; none takes another one's lock while it holds its own.
 //
 //   - executor starts runs on goroutines, waits for them and stops them. A run executes only in one of the slots,
-//     which bound the runs of a process: live slots for handed-over runs, queue slots for claimed runs, and background
+//     which bound the runs of a process: live slots for awaited runs, queue slots for claimed runs, and background
 //     slots for runs whose caller has disconnected. Each limits what one tenant may occupy (slotPool).
 //   - activeRuns are the runs that execute now, by task; unfinishedRuns those that recorded no end.
 //   - claimer is the claim loop. awaitedApps are the tenants whose awaited runs found no live slot, claimSignal makes
@@ -48,9 +48,9 @@ type Options struct {
 	// Workers is how many runs claimed from the queue execute at a time: 4. One more slot exists for a tenant that
 	// has none of them.
 	Workers int
-	// MaxInflight is how many runs handed over in memory execute at a time: 512. The background slots are as many.
+	// MaxInflight is how many awaited runs execute at a time: 512. The background slots are as many.
 	MaxInflight int
-	// AppInflight bounds the handed-over runs of one tenant; 0 = it may have as many as it leaves free.
+	// AppInflight bounds the awaited runs of one tenant; 0 = it may have as many as it leaves free.
 	AppInflight int
 	// LendAfter is how long all workers may stay busy before a tenant that has no run here gets a background slot: 5
 	// s.

@@ -12,7 +12,7 @@ type slotKind int
 
 const (
 	noSlot         slotKind = iota // the run has ended
-	liveSlot                       // handed over in memory; its caller waits
+	liveSlot                       // accepted with it; its caller waits
 	queueSlot                      // claimed from the queue
 	backgroundSlot                 // its caller has disconnected
 	borrowedSlot                   // a background slot of a run that lendSlot claimed

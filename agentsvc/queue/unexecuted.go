@@ -67,7 +67,7 @@ func (a *activeRuns) findUnexecuted(leased []store.Run, claimRound int64) (orpha
 	return orphans
 }
 
-// addAccepted is add for a run that was handed over in memory. It reports false, and adds nothing, if findUnexecuted
+// addAccepted is add for a run that was accepted in a slot. It reports false, and adds nothing, if findUnexecuted
 // has returned the run to the queue meanwhile.
 func (a *activeRuns) addAccepted(at taskKey, w *activeRun) bool {
 	a.mu.Lock()

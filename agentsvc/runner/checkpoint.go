@@ -88,7 +88,7 @@ func (r RecoveryPolicy) checkRecovery(run store.Run, last time.Time) error {
 	}
 	age := time.Since(last)
 	switch {
-	case !run.WasInterrupted:
+	case !run.WasCutOff:
 		return nil
 	case never:
 		return &interruptedError{"its app does not allow interrupted tasks to continue"}

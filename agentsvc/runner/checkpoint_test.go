@@ -76,7 +76,7 @@ func TestRecovery(t *testing.T) {
 				}
 				log, err := h.st.Events.Load(t.Context(), nil, got.ID, 0, 100)
 				at := slices.IndexFunc(log, func(ev agentsvc.Event) bool { return ev.Attempt != nil })
-				if err != nil || at < 0 || !log[at].Attempt.Interrupted || log[at].Attempt.Number < 1 || !strings.Contains(log[at].Attempt.Reason, "process") {
+				if err != nil || at < 0 || !log[at].Attempt.CutOff || log[at].Attempt.Number < 1 || !strings.Contains(log[at].Attempt.Reason, "process") {
 					t.Errorf("the log does not say that the process stopped: %v (%v)", eventKinds(log), err)
 				}
 			})

@@ -49,7 +49,7 @@ type execution struct {
 }
 
 // loadInvocation builds the agent's input: the session's entries, then the turn as far as earlier attempts recorded
-// it. A run that was handed over in memory carries its message (Message.ID is set) and has nothing to replay. What humans
+// it. A run that was accepted in a slot carries its message (Message.ID is set) and has nothing to replay. What humans
 // decided since the last attempt is in CallStates, where the agent finds it (toolCalls.resumeCalls of package agent).
 func (exe *execution) loadInvocation(ctx context.Context) (agent.Invocation, error) {
 	inv := agent.Invocation{Task: exe.run.Task, Turn: exe.run.Turn}

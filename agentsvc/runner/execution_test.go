@@ -247,7 +247,7 @@ func TestRecordedNotRepeated(t *testing.T) {
 			t.Error(diff)
 		}
 		for i, ev := range facts[5:7] {
-			if a := ev.Attempt; a.Number != int64(i+2) || a.Interrupted || !strings.Contains(a.Reason, "is busy") || a.Delay <= 0 {
+			if a := ev.Attempt; a.Number != int64(i+2) || a.CutOff || !strings.Contains(a.Reason, "is busy") || a.Delay <= 0 {
 				t.Errorf("%+v", a)
 			}
 		}

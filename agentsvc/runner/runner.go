@@ -4,8 +4,8 @@
 // One run goes through these steps:
 //
 //  1. [Runner.Run] creates a [task.Recorder]. A run that was claimed from the queue has a lease with Epoch 0; BeginRun
-//     raises the task's epoch, which fences every later write. A run that was handed over in
-//     memory was created with its epoch.
+//     raises the task's epoch, which fences every later write. A run that was accepted in a slot was created with its
+//     epoch.
 //  2. loadInvocation reads the session and, where the turn had earlier attempts or was resumed by a decision,
 //     replays the turn's journal. Model answers and tool results that the journal contains are not produced again.
 //  3. The agent yields events. processEvent writes each fact before the agent continues; live chunks are only

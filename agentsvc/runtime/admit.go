@@ -27,7 +27,7 @@ func (rt *Runtime) AdmitCall(ctx context.Context, sub *task.Submission) (states 
 	sub.LimitReservation = reservation
 	return g.States, func() {
 		if !reservation.Recorded {
-			rt.rateLimits.ReleaseReservation(caller, g.Reservation)
+			rt.rateLimits.ReleaseTokens(caller, g.Reservation)
 		}
 	}, nil
 }

@@ -107,9 +107,9 @@ func (l *RateLimits) estimateTokens(agent string, m agentsvc.Message) int64 {
 // commitTimeout bounds how long a worker waits until tokens are counted.
 const commitTimeout = 3 * time.Second
 
-// ReleaseReservation returns what was reserved for a call whose turn was not accepted.
-func (l *RateLimits) ReleaseReservation(caller ratelimit.Caller, r ratelimit.TokenReservation) {
-	l.settleReservation(context.Background(), caller, 0, r)
+// ReleaseTokens returns what was reserved for a call whose turn was not accepted.
+func (l *RateLimits) ReleaseTokens(caller ratelimit.Caller, r ratelimit.TokenReservation) {
+	l.settleTokens(context.Background(), caller, 0, r)
 }
 
 // releaseFunc returns the function that releases what cancelled turns have reserved, nil if there are no limits.
@@ -124,7 +124,7 @@ func (l *RateLimits) releaseFunc() func(t agentsvc.Task, note string) {
 // settled. It does nothing for a nil receiver.
 func (l *RateLimits) ReleaseTask(t agentsvc.Task, note string) {
 	if l != nil {
-		l.ReleaseReservation(ratelimit.Caller{Agent: t.Agent, Owner: t.Owner, Session: t.Context}, ratelimit.ParseTokenReservation(note))
+		l.ReleaseTokens(ratelimit.Caller{Agent: t.Agent, Owner: t.Owner, Session: t.Context}, ratelimit.ParseTokenReservation(note))
 	}
 }
 
@@ -144,12 +144,12 @@ func (l *RateLimits) recordRunUsage(ctx context.Context, run store.Run, s runner
 			u.Store(before + (s.TurnTokens-before)/4)
 		}
 	}
-	l.settleReservation(ctx, caller, s.Tokens, r)
+	l.settleTokens(ctx, caller, s.Tokens, r)
 }
 
-// settleReservation replaces a reservation by the tokens that were used. A failure is logged: the reservation expires
+// settleTokens replaces a reservation by the tokens that were used. A failure is logged: the reservation expires
 // with its window.
-func (l *RateLimits) settleReservation(ctx context.Context, caller ratelimit.Caller, used int64, r ratelimit.TokenReservation) {
+func (l *RateLimits) settleTokens(ctx context.Context, caller ratelimit.Caller, used int64, r ratelimit.TokenReservation) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	if err := l.limiter.SettleTokens(ctx, caller, used, r); err != nil {

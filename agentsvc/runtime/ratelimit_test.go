@@ -58,7 +58,7 @@ func countedUsage(t *testing.T, a *runtime.Runtime) (calls, tokens int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.RateLimits().ReleaseReservation(newCaller(""), g.Reservation)
+	a.RateLimits().ReleaseTokens(newCaller(""), g.Reservation)
 	for _, s := range g.States {
 		if s.Unit == ratelimit.Tokens {
 			tokens = s.Used - g.Reservation.Tokens
@@ -140,7 +140,7 @@ func TestLimitsCountUsage(t *testing.T) {
 			if again.LimitReservation.Recorded {
 				t.Error("a repetition holds what is reserved for it")
 			}
-			a.RateLimits().ReleaseReservation(newCaller("c"), ratelimit.ParseTokenReservation(again.LimitReservation.Note))
+			a.RateLimits().ReleaseTokens(newCaller("c"), ratelimit.ParseTokenReservation(again.LimitReservation.Note))
 			waitForTokens(t, a, 331)
 			if n := countRateRows(t, platform); (n > 0) != (name == "platform") {
 				t.Errorf("the platform's database has %d counters", n)
@@ -171,7 +171,7 @@ func TestLimitsReserveWhatTurnsUse(t *testing.T) {
 	reserved := func(text string) int64 {
 		sub := withReservation(t, a, newSubmission(text))
 		r := ratelimit.ParseTokenReservation(sub.LimitReservation.Note)
-		a.RateLimits().ReleaseReservation(newCaller(""), r)
+		a.RateLimits().ReleaseTokens(newCaller(""), r)
 		return r.Tokens
 	}
 	if n := reserved("four"); n != 2 {

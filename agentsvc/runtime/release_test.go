@@ -15,9 +15,9 @@ import (
 	"stoa/tenancy/db/dbtest"
 )
 
-// TestCancelledTurnsReleaseReservations checks that a cancelled turn releases what it has reserved of the limits, and
+// TestCancelledTurnsReleaseTokens checks that a cancelled turn releases what it has reserved of the limits, and
 // that the usage of its model until then counts.
-func TestCancelledTurnsReleaseReservations(t *testing.T) {
+func TestCancelledTurnsReleaseTokens(t *testing.T) {
 	t.Parallel()
 	d := dbtest.NewSQLite(t)
 	b, err := billing.Open(t.Context(), d, nil, billing.Options{})

@@ -228,7 +228,7 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*Runtime, error) {
 		}
 		tasks := task.New(stored, t.ID, t.Revision, h.Hub, q.workers, b.log, task.Options{
 			Check: newArgumentCheck(tools.toolSets), OnBusy: onBusyByAgent(cfg), Vault: credentials, MaxQueueDepth: t.Limits.QueueDepth, MaxConcurrent: t.Limits.MaxConcurrentTasks,
-			UsageMeter: meters.newUsageMeter(), WriteUsageSeparately: q.inMemory, BudgetAvailability: meters.findBudgetChange, Hash: t.Hash, ReleaseReservation: limits.releaseFunc(), Notifications: h.notificationIDs(standing),
+			UsageMeter: meters.newUsageMeter(), WriteUsageSeparately: q.inMemory, BudgetAvailability: meters.findBudgetChange, Hash: t.Hash, ReleaseTokens: limits.releaseFunc(), Notifications: h.notificationIDs(standing),
 		})
 		a.runners[q.inMemory] = runner.New(tasks, agents, h.Retry, b.log, b.runnerOptions(h))
 		if limits != nil {

@@ -131,7 +131,7 @@ func (q *RunQueue) ClaimRuns(ctx context.Context, worker string, shares []Share)
 			b.Query(func(r db.Row) error {
 				run, roles := Run{Lease: Lease{Worker: worker}}, ""
 				err := r.Scan((*string)(&run.Tenant), (*string)(&run.Task), &run.Turn, &run.Revision, &run.Attempts, &run.FirstSeq,
-					&run.WasInterrupted, &run.Rescues, &run.LimitReservation, &run.Trace, &roles)
+					&run.WasCutOff, &run.Rescues, &run.LimitReservation, &run.Trace, &roles)
 				run.Roles = decodeRoles(roles)
 				runs = append(runs, run)
 				return err

@@ -138,10 +138,10 @@ type (
 	}
 	// attemptBody is a further attempt of a run.
 	attemptBody struct {
-		Number      int64  `json:"number"`
-		Reason      string `json:"reason"`
-		Interrupted bool   `json:"interrupted,omitempty"`
-		Delay       int64  `json:"delay,omitempty"` // microseconds
+		Number int64  `json:"number"`
+		Reason string `json:"reason"`
+		CutOff bool   `json:"interrupted,omitempty"`
+		Delay  int64  `json:"delay,omitempty"` // microseconds
 	}
 	// entryBody is an entry of a session's turn. Position and turn are columns of its row.
 	entryBody struct {
@@ -207,7 +207,7 @@ func encodeEvent(ev agentsvc.Event) (kind, body string, err error) {
 		kind, b.Checkpoint = kindCheckpoint, &checkpointBody{string(ev.Checkpoint.Reason), ev.Checkpoint.Step}
 	case ev.Attempt != nil:
 		a := ev.Attempt
-		kind, b.Attempt = kindAttempt, &attemptBody{a.Number, a.Reason, a.Interrupted, a.Delay.Microseconds()}
+		kind, b.Attempt = kindAttempt, &attemptBody{a.Number, a.Reason, a.CutOff, a.Delay.Microseconds()}
 	default:
 		return "", "", fmt.Errorf("event %d of task %s holds no fact", ev.Seq, ev.Task)
 	}
@@ -272,7 +272,7 @@ func decodeEvent(ev *agentsvc.Event, body []byte) error {
 		ev.Checkpoint = &agentsvc.Checkpoint{Reason: agentsvc.CheckpointReason(b.Checkpoint.Reason), Step: b.Checkpoint.Step}
 	case b.Attempt != nil:
 		a := b.Attempt
-		ev.Attempt = &agentsvc.Attempt{Number: a.Number, Reason: a.Reason, Interrupted: a.Interrupted, Delay: time.Duration(a.Delay) * time.Microsecond}
+		ev.Attempt = &agentsvc.Attempt{Number: a.Number, Reason: a.Reason, CutOff: a.CutOff, Delay: time.Duration(a.Delay) * time.Microsecond}
 	}
 	return nil
 }

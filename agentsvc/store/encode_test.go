@@ -51,7 +51,7 @@ func allEventShapes() []agentsvc.Event {
 		{Usage: &agentsvc.Usage{Model: "m", Took: 1500 * time.Microsecond, Retries: 2, Fallback: true}},
 		{Usage: &agentsvc.Usage{}},
 		{Attempt: &agentsvc.Attempt{Number: 2, Reason: "the model is busy", Delay: time.Second}},
-		{Attempt: &agentsvc.Attempt{Number: 3, Reason: "its process stopped", Interrupted: true}},
+		{Attempt: &agentsvc.Attempt{Number: 3, Reason: "its process stopped", CutOff: true}},
 		{Finding: &agentsvc.Finding{Guardrail: "house", Phase: "input", Rule: "length", Action: "block", Severity: "high", Shadow: true}},
 		{Sources: &agentsvc.Sources{InPrompt: true, List: []agentsvc.Source{
 			{N: 1, Passage: "p", Store: "s", Document: "d", Title: "t", Page: 2, Heading: "h", URL: "https://example.com", Quote: "q"}, {N: 2},

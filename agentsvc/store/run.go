@@ -48,8 +48,8 @@ func (s *Runs) BeginRun(ctx context.Context, run *Run) (evs []agentsvc.Event, er
 	return nil, err
 }
 
-// interruptionReason is the reason of an attempt that follows one whose process stopped.
-const interruptionReason = "The process that executed the task stopped."
+// cutOffReason is the reason of an attempt that follows one whose process stopped.
+const cutOffReason = "The process that executed the task stopped."
 
 // tryBeginRun is one attempt of BeginRun. It returns [agentsvc.ErrTaskChanged] if the task changed between the
 // read and the conditional write.
@@ -71,12 +71,12 @@ func (s *Runs) tryBeginRun(ctx context.Context, run *Run) ([]agentsvc.Event, err
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	switch {
 	case seen.Status.State == agentsvc.Submitted:
-		run.WasInterrupted = false // it stopped before the task began, so nothing was interrupted
+		run.WasCutOff = false // its process stopped before the task began
 		run.Seq++
 		evs = []agentsvc.Event{{Task: run.Task, Seq: run.Seq, At: now, Status: &agentsvc.Status{State: agentsvc.Working, At: now}}}
-	case run.WasInterrupted:
+	case run.WasCutOff:
 		run.Seq++
-		evs = []agentsvc.Event{{Task: run.Task, Seq: run.Seq, At: now, Attempt: &agentsvc.Attempt{Number: run.Attempts, Reason: interruptionReason, Interrupted: true}}}
+		evs = []agentsvc.Event{{Task: run.Task, Seq: run.Seq, At: now, Attempt: &agentsvc.Attempt{Number: run.Attempts, Reason: cutOffReason, CutOff: true}}}
 	}
 	b := db.Batch{Key: string(run.Task), StorageKind: db.StoresEnd}
 	var n int64

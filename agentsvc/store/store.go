@@ -136,7 +136,7 @@ type Run struct {
 	FirstSeq        int64 // sequence of the first event of the turn's journal
 	Attempts        int64 // number of attempts, the current one included
 	Rescues         int64 // how often a worker died while it executed the run
-	WasInterrupted  bool  // the previous attempt's worker stopped in the middle of it
+	WasCutOff       bool  // the previous attempt's worker stopped in the middle of it
 	InMemory        bool  // the task is in a database that ends with this process
 	// Message opened the turn. A run that was claimed from the queue does not carry it: its journal begins with it.
 	Message agentsvc.Message

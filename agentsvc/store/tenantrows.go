@@ -108,14 +108,14 @@ func (t *tenantRows) endRuns(b *db.Batch, id agentsvc.TaskID, g *precondition) {
 		t.tenant, string(id), g.epoch, g.seq)
 }
 
-// unclaimRun returns a claimed run to its rest as if it had not been claimed.
+// unclaimRun has a claimed run wait for humans again, as if it had not been claimed.
 func (t *tenantRows) unclaimRun(ctx context.Context, run Run) error {
 	var b db.Batch
 	b.Exec(nil, `UPDATE run SET state = 'input_required', worker = '', attempts = attempts - 1
 		WHERE tenant = $1 AND task = $2 AND turn = $3 AND worker = $4 AND state = 'running'`,
 		t.tenant, string(run.Task), run.Turn, run.Worker)
 	if err := t.h.Do(ctx, &b); err != nil {
-		return fmt.Errorf("return a run of task %s to the queue: %w", run.Task, err)
+		return fmt.Errorf("unclaim the run of task %s: %w", run.Task, err)
 	}
 	return nil
 }

@@ -27,8 +27,8 @@ type Access struct {
 	policy  *authz.Policy
 	address router.Address
 	server  *Server
-	// record is the HTTP request's record, for its log line and its response headers; nil outside of a route.
-	record *requestRecord
+	// requestRecord is for the request's log line and its response headers; nil outside of a route.
+	requestRecord *requestRecord
 	// memory is what reads for the response reserve: the response's own reservation, or that of one message of a
 	// WebSocket; nil outside of a route. Set before the handler runs.
 	memory *capacity.MemoryReservation

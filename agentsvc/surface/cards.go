@@ -49,8 +49,8 @@ func (a *Access) FindAgent(agent string) (agentsvc.Card, error) {
 // RecordAgent sets the agent of the request's log line and metrics. Only names that exist get there, so that callers
 // cannot create metric labels.
 func (a *Access) RecordAgent(c agentsvc.Card) {
-	if a.record != nil {
-		a.record.agent = c.Agent
+	if a.requestRecord != nil {
+		a.requestRecord.agent = c.Agent
 	}
 }
 

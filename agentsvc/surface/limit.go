@@ -26,11 +26,11 @@ func (req *Request) AdmitCall(ctx context.Context, sub *task.Submission) (err er
 		defer func() { trail.EndSpan(span, err) }()
 	}
 	states, releaseTokens, err := req.Runtime.AdmitCall(ctx, sub)
-	if req.record != nil && len(states) > 0 {
-		writeLimitHeaders(req.record.writer.Header(), states, err)
+	if req.requestRecord != nil && len(states) > 0 {
+		writeLimitHeaders(req.requestRecord.writer.Header(), states, err)
 	}
 	if err == nil {
-		req.releaseReservation()
+		req.returnTokens()
 		req.releaseTokens = releaseTokens
 	}
 	if rule := exhaustedRule(err); rule != "" && req.server.options.OnRefused != nil {
@@ -56,9 +56,9 @@ func exhaustedRule(err error) string {
 // BudgetRule is the name that stands for every budget where refused calls are counted.
 const BudgetRule = "budget"
 
-// releaseReservation gives back what limits reserved for the call, unless a turn was written that carries it. It may be
+// returnTokens gives back what limits reserved for the call, unless a turn was written that carries it. It may be
 // called more than once.
-func (req *Request) releaseReservation() {
+func (req *Request) returnTokens() {
 	if releaseTokens := req.releaseTokens; releaseTokens != nil {
 		req.releaseTokens = nil
 		releaseTokens()

@@ -145,7 +145,7 @@ func (s *Server) admitAndServe(route *Route, rec *requestRecord, w http.Response
 			return err
 		}
 		defer v.ReleaseApp()
-		v.record, rec.request, rec.app, rec.body.App = rec, v, v.App.Name, v.App.ID
+		v.requestRecord, rec.request, rec.app, rec.body.App = rec, v, v.App.Name, v.App.ID
 		v.memory, v.origin = &rec.writer.Memory, newOrigin(v.credentials.ClientAddress, rec.id)
 		rec.writer.InitMemory(s.options.ResponseMemory, v.App.ID)
 		r = s.tracer.startTrace(rec, r, v.App)

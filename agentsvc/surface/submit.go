@@ -37,8 +37,8 @@ func (req *Request) SubmitMessage(ctx context.Context, sub task.Submission) (age
 
 // recordTask puts the request's task into its log line; "" = there is none.
 func (req *Request) recordTask(id agentsvc.TaskID) {
-	if req.record != nil && id != "" {
-		req.record.task = id
+	if req.requestRecord != nil && id != "" {
+		req.requestRecord.task = id
 	}
 }
 

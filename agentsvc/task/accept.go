@@ -1,7 +1,6 @@
 package task
 
 import (
-	"cmp"
 	"context"
 	"errors"
 
@@ -111,11 +110,11 @@ func (p *pipeline) accept(ctx context.Context, src turnSource, o acceptOptions) 
 	defer end()
 	where, err := p.placeRun(ctx, o.isAwaited || mustStart, placement{isCounted: o.isCounted, mustStart: mustStart})
 	defer func() { p.closePlacement(where, acc) }()
+	if err != nil {
+		return acceptedTurn{}, err
+	}
 	for range maxQueueAttempts {
 		var plan turnPlan
-		if err != nil {
-			return acceptedTurn{}, err
-		}
 		switch plan, err = src.plan(ctx, where); {
 		case err != nil:
 			return acceptedTurn{}, err
@@ -130,8 +129,11 @@ func (p *pipeline) accept(ctx context.Context, src turnSource, o acceptOptions) 
 		case errors.Is(err, agentsvc.ErrSessionBusy), errors.Is(err, store.ErrAlreadySent), errors.Is(err, agentsvc.ErrTaskChanged) && ctx.Err() == nil:
 			where, err = src.resolveConflict(ctx, where, err)
 		}
+		if err != nil {
+			return acceptedTurn{}, err
+		}
 	}
-	return acceptedTurn{}, cmp.Or(err, agentsvc.ErrSessionBusy)
+	return acceptedTurn{}, agentsvc.ErrSessionBusy
 }
 
 // commit writes a planned turn and publishes its events to the readers of a task that exists.

@@ -22,9 +22,9 @@ type Canceller struct {
 	hub      *Hub
 	executor Executor
 	sessions *sessionQueues
-	// releaseReservation is [Options].ReleaseReservation.
-	releaseReservation func(t agentsvc.Task, note string)
-	log                *slog.Logger
+	// releaseTokens is [Options].ReleaseTokens.
+	releaseTokens func(t agentsvc.Task, note string)
+	log           *slog.Logger
 }
 
 // Cancel ends a task as cancelled and returns it. The write raises the task's epoch, so the worker that executes it,
@@ -86,7 +86,7 @@ func (c *Canceller) cancelSession(ctx context.Context, sub Submission) error {
 // recorded: then the run's usage report has settled it. A paused task has no reservation left. On failure the
 // reservation expires with its window.
 func (c *Canceller) releaseTurn(ctx context.Context, t store.StoredTask) {
-	if c.releaseReservation == nil || t.Status.State.IsInterrupted() {
+	if c.releaseTokens == nil || t.Status.State.IsInterrupted() {
 		return
 	}
 	note, err := c.store.Runs.LoadLimitReservation(ctx, t.ID, t.Turn)
@@ -94,7 +94,7 @@ func (c *Canceller) releaseTurn(ctx context.Context, t store.StoredTask) {
 		c.log.WarnContext(ctx, "the reservation of a cancelled turn is not released before its window ends", "task", t.ID, "error", err)
 	}
 	if note != "" {
-		c.releaseReservation(t.Task, note)
+		c.releaseTokens(t.Task, note)
 	}
 }
 

@@ -25,9 +25,9 @@ type DeadLetters struct {
 
 // DeadOptions configure [DeadLetters]. The zero value works.
 type DeadOptions struct {
-	// ReleaseReservation releases what the turn had reserved from the tenant's limits, where no model call of it was
+	// ReleaseTokens releases what the turn had reserved from the tenant's limits, where no model call of it was
 	// recorded; nil = turns reserve nothing.
-	ReleaseReservation func(ctx context.Context, tenant db.ID, t agentsvc.Task, note string)
+	ReleaseTokens func(ctx context.Context, tenant db.ID, t agentsvc.Task, note string)
 }
 
 // NewDeadLetters returns the dead letters in d. wake is called when one became a pending run.
@@ -58,7 +58,7 @@ func (l *DeadLetters) GiveUp(ctx context.Context, run store.Run, reason string) 
 		switch err := st.DeadLetters.GiveUp(ctx, t, run, ev, reason); {
 		case err == nil:
 			l.hub.publishEvents(topicKey{run.Tenant, run.Task}, ev)
-			l.releaseReservation(ctx, st, run, t.Task)
+			l.releaseTokens(ctx, st, run, t.Task)
 			// On failure the queue's periodic check promotes the run.
 			if called, _ := st.Runs.PromoteNext(ctx, t.Owner, t.Context); called {
 				l.wakeClaimers()
@@ -70,13 +70,13 @@ func (l *DeadLetters) GiveUp(ctx context.Context, run store.Run, reason string) 
 	}
 }
 
-// releaseReservation releases the reservation of a turn that was given up. On failure it expires with its window.
-func (l *DeadLetters) releaseReservation(ctx context.Context, st *store.Store, run store.Run, t agentsvc.Task) {
-	if l.options.ReleaseReservation == nil {
+// releaseTokens releases the reservation of a turn that was given up. On failure it expires with its window.
+func (l *DeadLetters) releaseTokens(ctx context.Context, st *store.Store, run store.Run, t agentsvc.Task) {
+	if l.options.ReleaseTokens == nil {
 		return
 	}
 	if note, err := st.Runs.LoadLimitReservation(ctx, run.Task, run.Turn); err == nil && note != "" {
-		l.options.ReleaseReservation(ctx, run.Tenant, t, note)
+		l.options.ReleaseTokens(ctx, run.Tenant, t, note)
 	}
 }
 

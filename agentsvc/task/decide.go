@@ -133,9 +133,9 @@ func (d *decisionSource) resolveConflict(ctx context.Context, where placement, e
 func (f turnFactory) newDecisionPlan(o opening, where placement, t store.StoredTask, r store.DecisionRecord) turnPlan {
 	p := turnPlan{seen: t, decisions: &r}
 	if last := r.Events[len(r.Events)-1]; last.Status.State == agentsvc.Working {
-		p.turn = f.nextTurn(o, where, t, t.FirstSeq)
-		p.turn.Seq = last.Seq
-		r.NextTurn = &p.turn
+		turn := f.nextTurn(o, where, t, t.FirstSeq)
+		turn.Seq = last.Seq
+		p.turn, r.NextTurn = turn, &turn
 	}
 	return p
 }

@@ -97,9 +97,9 @@ type Options struct {
 	// BudgetAvailability returns why the budget that a paused task waits for has capacity again, or nil where it has
 	// none. A nil function means that there is always capacity.
 	BudgetAvailability func(ctx context.Context, w BudgetWait) (*BudgetChange, error)
-	// ReleaseReservation releases what the turn of a cancelled task had reserved from the tenant's limits, if no
+	// ReleaseTokens releases what the turn of a cancelled task had reserved from the tenant's limits, if no
 	// model call of the turn was recorded. note is [LimitReservation].Note. nil = turns reserve nothing.
-	ReleaseReservation func(t agentsvc.Task, note string)
+	ReleaseTokens func(t agentsvc.Task, note string)
 	// Notifications returns the ids of the configured notifications that report on tasks of an agent; nil = none.
 	Notifications func(agent string) []string
 	// Hash returns the keyed hash that stands for a text of the tenant in audit entries. Audit entries outlive the
@@ -120,7 +120,7 @@ func New(st *store.Store, tenant db.ID, revision int64, hub *Hub, workers Execut
 	reader := &Reader{tasks: st.Tasks, tenant: tenant, logs: logs}
 	sessions := &sessionQueues{runs: st.Runs, executor: workers, log: log}
 	canceller := &Canceller{
-		reader: reader, store: st, tenant: tenant, hub: hub, executor: workers, sessions: sessions, releaseReservation: o.ReleaseReservation, log: log,
+		reader: reader, store: st, tenant: tenant, hub: hub, executor: workers, sessions: sessions, releaseTokens: o.ReleaseTokens, log: log,
 	}
 	turns := &pipeline{
 		store: st, hub: hub, executor: workers, maxQueueDepth: o.MaxQueueDepth,

@@ -391,7 +391,7 @@ func TestClaimedElsewhere(t *testing.T) {
 		close(finish)
 	}()
 	ev, err, _ := next()
-	if err != nil || ev.Attempt == nil || !ev.Attempt.Interrupted {
+	if err != nil || ev.Attempt == nil || !ev.Attempt.CutOff {
 		t.Errorf("got %+v (%v), want the attempt there", ev, err)
 	}
 	if ev, err, _ = next(); err != nil || ev.Status == nil || ev.Status.State != agentsvc.Completed {

@@ -9,9 +9,9 @@ import (
 	"stoa/ratelimit"
 )
 
-// TestDeadLettersReleaseReservations checks that a turn that becomes a dead letter before its model answered releases
+// TestDeadLettersReleaseTokens checks that a turn that becomes a dead letter before its model answered releases
 // its reservation of a token limit.
-func TestDeadLettersReleaseReservations(t *testing.T) {
+func TestDeadLettersReleaseTokens(t *testing.T) {
 	t.Parallel()
 	onEachEngine(t, func(t *testing.T, h *testServer) {
 		h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/apps", testSecret, map[string]any{
@@ -34,7 +34,7 @@ func TestDeadLettersReleaseReservations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a.RateLimits().ReleaseReservation(who, g.Reservation)
+			a.RateLimits().ReleaseTokens(who, g.Reservation)
 			return g.States[0].Used - g.Reservation.Tokens
 		}
 		message := newTextMessage("a message of twenty-eight bytes")

@@ -128,7 +128,7 @@ func (l logReader) newLogEntry(ev agentsvc.Event) (e logEntry, ok bool) {
 		e.Kind, e.Checkpoint = "checkpoint", &checkpointBody{ev.Seq, string(ev.Checkpoint.Reason), ev.Checkpoint.Step, ev.Frame, e.At}
 	case ev.Attempt != nil:
 		a := ev.Attempt
-		e.Kind, e.Attempt = "attempt", &logAttempt{a.Number, a.Reason, a.Interrupted, a.Delay.Seconds()}
+		e.Kind, e.Attempt = "attempt", &logAttempt{a.Number, a.Reason, a.CutOff, a.Delay.Seconds()}
 	}
 	return e, e.Kind != ""
 }

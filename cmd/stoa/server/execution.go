@@ -87,7 +87,7 @@ func newExecution(ctx context.Context, process string, o Options, base runtime.D
 // attempts.
 func (e *Execution) newPool(d *db.DB, execute queue.Handler, o queue.Options) (*queue.Pool, *task.DeadLetters) {
 	var pool *queue.Pool
-	dead := task.NewDeadLetters(d, e.hub, func() { pool.WakeClaimers() }, task.DeadOptions{ReleaseReservation: e.releaseReservation})
+	dead := task.NewDeadLetters(d, e.hub, func() { pool.WakeClaimers() }, task.DeadOptions{ReleaseTokens: e.releaseTokens})
 	o.GiveUp = func(ctx context.Context, run store.Run, reason string) error { return e.giveUp(ctx, dead, run, reason) }
 	pool = queue.New(d, execute, o)
 	return pool, dead
@@ -139,9 +139,9 @@ func (e *Execution) GiveUp(ctx context.Context, run store.Run, reason string) er
 	return e.giveUp(ctx, e.deadLetters, run, reason)
 }
 
-// releaseReservation releases what the turn of a dead letter has reserved of its app's limits; note is the
+// releaseTokens releases what the turn of a dead letter has reserved of its app's limits; note is the
 // reservation as the run stored it. If the app cannot be loaded, the reservation lapses with its window.
-func (e *Execution) releaseReservation(ctx context.Context, tenant db.ID, t agentsvc.Task, note string) {
+func (e *Execution) releaseTokens(ctx context.Context, tenant db.ID, t agentsvc.Task, note string) {
 	a, _, release, err := e.Runtimes.Acquire(ctx, tenant)
 	if err != nil {
 		e.log.WarnContext(ctx, "the reservation of a dead letter is not released before its window ends", "task", t.ID, "error", err)
