@@ -51,14 +51,7 @@ agents: {assistant: {llm: demo}}
 // and changes nothing.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
-	folder := os.Getenv("STOA_TEST_BROWSER")
-	if folder == "" {
-		t.Skip("ATTENTION: without STOA_TEST_BROWSER (the folder that .ci/browser prints) a real browser is not tested")
-	}
-	chromium, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder, chromium := requireBrowser(t)
 	home, foreign, dir := serveWebPage(t), serveWebPage(t), t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "stoa.yaml"), fmt.Appendf(nil, "%sserver: {cors: {allowed_origins: [%q]}}\n", browserApp, home), 0o600); err != nil {
 		t.Fatal(err)

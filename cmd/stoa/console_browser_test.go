@@ -359,14 +359,15 @@ func TestConsoleFirstPage(t *testing.T) {
 	checkMeasurement(t, want, "console-first.mjs", folder, chromium, startProcess(t, t.TempDir(), "--config", config).url)
 }
 
-// requireBrowser returns the folder whose node_modules drive a browser, and the browser.
+// requireBrowser returns the folder whose node_modules drive a browser, and the browser: Chromium without its own windows,
+// which takes a third less of the processors.
 func requireBrowser(t *testing.T) (folder, chromium string) {
 	t.Helper()
 	folder = os.Getenv("STOA_TEST_BROWSER")
 	if folder == "" {
-		t.Skip("ATTENTION: without STOA_TEST_BROWSER (the folder that .ci/browser prints) the console is not tested in a real browser")
+		t.Skip("ATTENTION: without STOA_TEST_BROWSER (the folder that .ci/browser prints) nothing is tested in a real browser")
 	}
-	chromium, err := exec.LookPath("chromium")
+	chromium, err := exec.LookPath("chromium-headless-shell")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,14 +35,7 @@ server: {host: 127.0.0.1%[2]s}
 // resolves to the server. They can if the operator has configured their origin.
 func TestPagesInBrowser(t *testing.T) {
 	t.Parallel()
-	folder := os.Getenv("STOA_TEST_BROWSER")
-	if folder == "" {
-		t.Skip("ATTENTION: without STOA_TEST_BROWSER (the folder that .ci/browser prints) a real browser is not tested")
-	}
-	chromium, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder, chromium := requireBrowser(t)
 	port := func(url string) string { return url[strings.LastIndex(url, ":")+1:] }
 	type page struct {
 		Landed, Cards int
