@@ -290,6 +290,11 @@ func TestConsoleRoles(t *testing.T) {
 		"callerWaits":    []any{true, 0.0},
 		"developerWaits": []any{true, 0.0},
 		"cancels":        []any{0.0, 1.0},
+		"callerAgents":   []any{1.0, 0.0},
+		"approverAgents": []any{0.0, 1.0},
+		"anyoneAgents":   []any{1.0, 0.0, "Agents · Stoa"},
+		"focus":          []any{"Message", "Message"},
+		"wider":          0.0,
 		"copied":         true,
 		"listed":         "pay",
 		"times":          []any{true, "+0 ms", true},
@@ -507,7 +512,7 @@ var copiedWell = []any{true, false, true, true}
 var (
 	consoleSeen = map[string]any{
 		"open": "You said: hello", "kept": []any{0.0, ""}, "streamed": "one", "whole": "one two", "callOfUser": []any{"{\n  \"expression\": \"40 + 2\"\n}"},
-		"attack": true, "attackInResult": true, "copied": map[string]any{"curl": copiedWell, "javascript": copiedWell, "python": copiedWell}, "conversations": 2.0, "foundByText": []any{"THE SUM IS", 1.0}, "restored": true, "decided": "Paid 23.", "inbox": []any{2.0, 0.0}, "completed": "7 tasks",
+		"attack": true, "attackInResult": true, "copied": map[string]any{"curl": copiedWell, "javascript": copiedWell, "python": copiedWell}, "conversations": 2.0, "foundByText": []any{"THE SUM IS", 1.0}, "restored": []any{true, true}, "decided": "Paid 23.", "inbox": []any{2.0, 0.0}, "completed": "7 tasks",
 		"timeline": []any{
 			"submitted", "working", "checkpoint the start of a run, step 0", "model scripted: 4 in, 7 out · TIME · 0.0105 USD", "Let me see.", `tool calc TIME { "expression": "40 + 2" } Result 42`,
 			"model scripted: 8 in, 4 out · TIME · 0.006 USD", "The sum is 42.", "completed",
@@ -538,7 +543,7 @@ var (
 		},
 		"description": "`llm` is the agent's model. Without it, it is `defaults.llm`.", "changed": []any{"helper:", "llm: demo"},
 		"conflict": []any{"# theirs", "# mine"}, "restored": true, "warned": "document_stores.shelf: the store leaves the configuration: its 1 document is deleted", "secretShown": false,
-		"studio":  []any{true, "error Line 3: agents.other.llm names none of llms: there is no \"nosuch\""},
+		"studio":  []any{true, "error Line 3: agents.other.llm names none of llms: there is no \"nosuch\"", 1.0},
 		"uploads": []any{"created", "created", "created", "Try again"}, "found": []any{true, true, true, true},
 		"schedule": []any{true, true, true}, "delivery": []any{true, true}, "starts": []any{true, true},
 		"budget": []any{"monthly 4 tokens of 1,000 tokens a month then rejects"}, "csv": "usage-by-model.csv", "hosts": []any{}, "complaints": []any{},
@@ -548,7 +553,7 @@ var (
 		"completed": 1.0, "explained": true, "wrong": `error Line 9: agents.other.llm names none of llms: there is no "nosuch"`, "key": []any{true, 200.0}, "keyShownAgain": false,
 		"token": 200.0, "revoked": 401.0, "named": true, "deleteWithoutName": true, "audit": []any{"app.keys.create", "app.keys.delete", "app.keys.create"},
 		"exported": "audit.jsonl", "forgotten": false, "tenant": false, "traffic": []any{true, true, true}, "minutes": []any{true, 60.0, true}, "drawn": "Calls per minute, 60 minutes", "saved": "apps-60-minutes.csv", "processes": []any{true, true, true}, "hosts": []any{}, "complaints": []any{},
-		"trialKept": false, "trialMay": []any{200.0, 403.0}, "kept": []any{"9", 5.0}, "merged": []any{"9", "500"},
+		"nameInUse": 0.0, "trialKept": false, "trialMay": []any{200.0, 403.0}, "kept": []any{"9", 5.0}, "merged": []any{"9", "500"},
 		"settings": map[string]any{
 			"limits": map[string]any{"weight": 3.0, "max_concurrent_tasks": 7.0, "queue_depth": 10000.0, "rate": []any{map[string]any{"per": "app", "type": "count", "window": "minute", "limit": 20.0}}},
 			"grants": []any{map[string]any{"filesystem": []any{"/srv/hooli"}}, "private_network"},

@@ -3,7 +3,7 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { lazy, Suspense } from "react";
 import { get, type Card, type CardList } from "./api";
-import { useMayCall } from "./caller";
+import { defaultApp, useCaller, useMay, useMayCall } from "./caller";
 import { Empty, Json, Problem } from "./parts";
 import { session } from "./session";
 
@@ -19,17 +19,22 @@ export function useAgents() {
   return useQuery({ queryKey: ["agents", who], queryFn: ({ signal }) => get<CardList>("/agents", signal), enabled: !who?.operator, placeholderData: keepPreviousData });
 }
 
-// Agents shows the agents as cards, and as a graph of what they use.
+// Agents shows the agents as cards, and as a graph of what they use to those who may read the app's configuration.
 export function Agents() {
-  const { view } = useSearch({ from: "/agents" });
+  const search = useSearch({ from: "/agents" });
+  const caller = useCaller();
+  const drawable = useMay("config:read") && caller.data?.app !== defaultApp;
+  const view = drawable ? search.view : undefined;
   const navigate = useNavigate();
   return (
     <Stack>
       <Group justify="space-between">
         <Title order={2}>Agents</Title>
-        <Button variant="default" onClick={() => void navigate({ to: "/agents", search: view === "graph" ? {} : { view: "graph" } })}>
-          {view === "graph" ? "Cards" : "Graph"}
-        </Button>
+        {drawable && (
+          <Button variant="default" onClick={() => void navigate({ to: "/agents", search: view === "graph" ? {} : { view: "graph" } })}>
+            {view === "graph" ? "Cards" : "Graph"}
+          </Button>
+        )}
       </Group>
       {view === "graph" ? (
         <Suspense fallback={<Skeleton height={420} />}>
@@ -90,6 +95,7 @@ export function Agent() {
   const { agent } = useParams({ from: "/agents/$agent" });
   const who = session.use();
   const mayCall = useMayCall();
+  const mayRead = useMay("config:read");
   const card = useQuery({
     queryKey: ["agent", who, agent],
     queryFn: ({ signal }) => get<Card>(`/agents/${encodeURIComponent(agent)}`, signal),
@@ -98,11 +104,18 @@ export function Agent() {
     <Stack>
       <Group justify="space-between">
         <Title order={2}>{card.data?.name ?? agent}</Title>
-        {mayCall(agent) && (
-          <Button component={Link} to="/playground" search={{ agent } as never}>
-            Try it
-          </Button>
-        )}
+        <Group gap="xs">
+          {mayRead && (
+            <Button component={Link} to="/config" variant="default">
+              Configuration
+            </Button>
+          )}
+          {card.data && mayCall(agent) && (
+            <Button component={Link} to="/playground" search={{ agent } as never}>
+              Try it
+            </Button>
+          )}
+        </Group>
       </Group>
       <Problem error={card.error} retry={() => void card.refetch()} />
       {card.isPending && <Skeleton height={90} />}

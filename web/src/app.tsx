@@ -114,8 +114,14 @@ function Facts({ app, path }: { app: Schema["App"]; path: string }) {
                 );
               })}
         </dd>
-        <dt>Created</dt>
-        <dd>{app.created_at && <Time at={app.created_at} />}</dd>
+        {app.created_at && (
+          <>
+            <dt>Created</dt>
+            <dd>
+              <Time at={app.created_at} />
+            </dd>
+          </>
+        )}
         <dt>Last change</dt>
         <dd>{app.updated_at && <Time at={app.updated_at} />}</dd>
         {!!app.awaits_restart?.length && (

@@ -4,6 +4,9 @@ import { session, type Session } from "./session";
 
 export type Caller = Schema["Caller"];
 
+// defaultApp is the name of the app whose configuration is its server's file.
+export const defaultApp = "default";
+
 export const callerKey = (s: Session | null) => ["caller", s] as const;
 
 // readCaller asks who the credential of a session stands for, and what it allows.

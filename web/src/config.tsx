@@ -3,6 +3,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import { ApiError, change, get, getText, type ConfigProblem, type Schema, type Text as ConfigText } from "./api";
+import { defaultApp, useCaller } from "./caller";
 import { Confirm, Empty, Problem, Time } from "./parts";
 import type { JSONSchema } from "./schema";
 import { session } from "./session";
@@ -66,22 +67,31 @@ export function useConfigText(source: Source, enabled = true) {
   return useQuery({ queryKey: ["config", who, source.id], queryFn: ({ signal }) => source.read(signal), staleTime: Infinity, enabled });
 }
 
+// useAppSource returns where the configuration of the session's app is read: null where it is not, undefined until that is known.
+function useAppSource(): Source | null | undefined {
+  const caller = useCaller();
+  const health = useQuery({ queryKey: ["health"], queryFn: ({ signal }) => get<Schema["Health"]>("/health", signal, null) });
+  if (caller.isPending) return undefined;
+  if (caller.data?.app !== defaultApp) return ofApp;
+  if (health.isPending) return undefined;
+  return health.data?.studio_mode ? ofServer : null;
+}
+
 export function Config() {
   const search = useSearch({ from: "/config" });
   const navigate = useNavigate();
-  const health = useQuery({ queryKey: ["health"], queryFn: ({ signal }) => get<Schema["Health"]>("/health", signal, null) });
-  const app = useConfigText(ofApp);
-  // The configuration of the default app is the server's file: the studio's, where that is on.
-  const isDefault = app.error instanceof ApiError && app.error.status === 412;
-  const studio = useConfigText(ofServer, isDefault && !!health.data?.studio_mode);
-  const [source, read] = isDefault ? [ofServer, studio] : [ofApp, app];
-  if (app.isPending || (isDefault && health.isPending)) return <Skeleton height={400} />;
-  if (isDefault && !health.data?.studio_mode) {
+  const source = useAppSource();
+  const read = useConfigText(source ?? ofApp, !!source);
+  if (source === undefined) return <Skeleton height={400} />;
+  if (source === null) {
     return (
-      <Empty title="This app is configured by its server's file" command="stoa serve --config FILE --studio">
-        The file is changed on its machine, or here when the server runs in studio mode, with the same FILE as now. After make run that is: make run
-        ARGS=--studio. Without authentication everyone who reaches the server may then change the file.
-      </Empty>
+      <Stack>
+        <Title order={2}>Configuration</Title>
+        <Empty title="This app is configured by its server's file" command="stoa serve --config FILE --studio">
+          To change the file here, stop the server and start it with --studio added to its command. After make run that command is
+          make run ARGS=&quot;--studio&quot;, with other ARGS as before. Without authentication everyone who reaches the server may then change the file.
+        </Empty>
+      </Stack>
     );
   }
   if (!read.data) return read.error ? <Problem error={read.error} retry={() => void read.refetch()} /> : <Skeleton height={400} />;

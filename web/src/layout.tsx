@@ -38,16 +38,18 @@ function Layout() {
   const inbox = useInbox();
   const gone = refused.use();
   const count = gone ? 0 : (inbox.data?.waiting.length ?? 0);
-  useEffect(() => {
-    document.title = count > 0 ? `(${count}) Stoa` : "Stoa";
-    return () => {
-      document.title = "Stoa";
-    };
-  }, [count]);
   const caller = useCaller();
   // The console begins with the playground, which not every credential may use.
   const navigate = useNavigate();
   const { pathname } = useLocation();
+  const screens = screensOf(who, caller.data);
+  const shown = gone ? undefined : screens.find(({ to }) => `${pathname}/`.startsWith(`${to}/`))?.name;
+  useEffect(() => {
+    document.title = `${count > 0 ? `(${count}) ` : ""}${shown ? `${shown} · ` : ""}Stoa`;
+    return () => {
+      document.title = "Stoa";
+    };
+  }, [count, shown]);
   const home = caller.data && homeOf(caller.data);
   useEffect(() => {
     if (pathname === "/playground" && home && home !== pathname) void navigate({ to: home, replace: true });
@@ -86,7 +88,7 @@ function Layout() {
       <header>
         <strong className="brand">Stoa</strong>
         <nav aria-label="Console">
-          {(who?.operator || !caller.isPending) && screensOf(who, caller.data).map((screen) => (
+          {(who?.operator || !caller.isPending) && screens.map((screen) => (
             <Link key={screen.to} to={screen.to}>
               {screen.name}
               {screen.to === "/inbox" && count > 0 && (
@@ -127,8 +129,9 @@ function Who({ caller }: { caller: Caller }) {
   );
 }
 
+// Scheme changes the colours. Mantine would hold transitions back meanwhile by a style in the page, which the policy forbids.
 function Scheme() {
-  const { setColorScheme } = useMantineColorScheme();
+  const { setColorScheme } = useMantineColorScheme({ keepTransitions: true });
   const dark = useComputedColorScheme("light") === "dark";
   return (
     <ActionIcon variant="subtle" color="gray" aria-label={dark ? "Light colours" : "Dark colours"} onClick={() => setColorScheme(dark ? "light" : "dark")}>

@@ -150,6 +150,8 @@ function ConversationView({ agent, conversation, begin }: { agent: string; conve
         <Group align="flex-end" gap="xs" wrap="nowrap">
           <Textarea
             aria-label="Message"
+            // Who begins a conversation writes next.
+            autoFocus={conversation?.turns.length === 0}
             placeholder={waitsForDecision ? (decides ? "Decide first: a tool call waits" : "A tool call waits for an approver") : "Message; Enter sends, Shift Enter begins a line"}
             className="grow"
             rows={2}

@@ -70,7 +70,7 @@ export function UsageView({ path, days, by, keyNames = {} }: { path: string; day
           <dt>Charge</dt>
           <dd>
             {money(totals) || "no prices apply"}
-            {totals.unpriced > 0 && `, ${count(totals.unpriced)} without a price`}
+            {money(totals) && totals.unpriced > 0 && `, ${count(totals.unpriced)} without a price`}
           </dd>
         </dl>
       )}

@@ -55,6 +55,12 @@ const owner = await open()
 await signIn(owner, caller, {path: `tasks/${id}`})
 await owner.getByRole('button', {name: 'Cancel the task'}).waitFor()
 seen.cancels.push(await cancels(owner))
+// Nor may a caller decide in the inbox, which says what that needs, or read the configuration, of which the graph is drawn.
+await owner.evaluate(() => { history.pushState({}, '', '/console/inbox'); dispatchEvent(new PopStateEvent('popstate')) })
+await owner.getByText('needs the scope tasks:approve').waitFor()
+await visit(owner, 'Agents')
+await owner.getByRole('article').waitFor()
+seen.callerAgents = [await owner.getByRole('link', {name: 'Try it'}).count(), await owner.getByRole('button', {name: 'Graph'}).count()]
 await owner.close()
 await picture(theirs, 'task-developer')
 
@@ -68,14 +74,39 @@ await boss.getByText('Request: pay', {exact: true}).waitFor()
 await picture(boss, 'inbox-approver')
 await boss.getByRole('button', {name: 'Approve'}).click()
 await state(mine, 'completed')
+// Who may call no agent is offered none to try.
+await visit(boss, 'Agents')
+await boss.getByRole('article').waitFor()
+seen.approverAgents = [await boss.getByRole('link', {name: 'Try it'}).count(), await boss.getByRole('link', {name: 'Its tasks'}).count()]
 
 // A conversation with an app that asks for no credential is there after a reload.
 const anyone = await open()
 await anyone.goto(`${url}/console`)
 await anyone.getByRole('button', {name: 'Open the default app'}).click()
-await say(anyone, 'hello')
+await anyone.getByLabel('Message', {exact: true}).fill('hello')
+await anyone.keyboard.press('Enter')
 await state(anyone, 'completed')
 seen.anyone = await who(anyone)
+// The message has the focus after the first one too, and in a conversation that is begun. The colours change under the policy.
+const focused = () => anyone.evaluate(() => document.activeElement.ariaLabel)
+seen.focus = [await focused()]
+await anyone.getByRole('button', {name: 'Dark colours'}).click()
+await check(anyone, 'dark colours')
+await anyone.getByRole('button', {name: 'New conversation'}).click()
+await anyone.getByRole('navigation', {name: 'Conversations'}).waitFor()
+seen.focus.push(await focused())
+await anyone.getByRole('button', {name: 'Close the conversation'}).first().click()
+// No screen makes the header wider by its name. The configuration of this app is its server's file, which is not asked for.
+seen.wider = await anyone.locator('header nav a').evaluateAll(all => all.filter(a => {
+  const widths = [0, 1].map(() => (a.classList.toggle('active'), a.getBoundingClientRect().width))
+  return widths[0] !== widths[1]
+}).length)
+await visit(anyone, 'Configuration')
+await anyone.getByText('stoa serve --config FILE --studio').waitFor()
+await visit(anyone, 'Agents')
+await anyone.getByRole('article').waitFor()
+seen.anyoneAgents = [await anyone.getByRole('link', {name: 'Try it'}).count(), await anyone.getByRole('button', {name: 'Graph'}).count(), await anyone.title()]
+await visit(anyone, 'Playground')
 await anyone.reload()
 await state(anyone, 'completed')
 // The first key skips the header.
