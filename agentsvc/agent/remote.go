@@ -25,10 +25,10 @@ type RemoteOptions struct {
 	URL string
 	// CardURL is the address of the card, if it is another one.
 	CardURL string
-	// Card is the card as JSON; then none is fetched.
+	// Card is the card as JSON; then none is fetched. CardURL is then empty.
 	Card []byte
-	// Headers are sent to the origins that URL, CardURL or Card name, and to no other, because they may hold
-	// credentials.
+	// Headers are sent to the origins that URL and CardURL name, without both to those that Card names, and to no
+	// other, because they may hold credentials.
 	Headers map[string]string
 	// Timeout bounds one attempt of a turn, 0 = 30 s.
 	Timeout time.Duration

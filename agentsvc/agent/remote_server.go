@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -45,38 +46,40 @@ type clientCache struct {
 }
 
 // newRemoteServer checks the addresses of o and returns the server. The origins that o itself names (or, with a
-// configured card, the card's interfaces) are trusted with the headers.
+// configured card alone, the card's interfaces) are trusted with the headers.
 func newRemoteServer(o RemoteOptions) (remoteServer, error) {
 	p := remoteServer{name: o.Name, cache: &clientCache{}}
+	errAddress := agentsvc.NewInvalidError("url", "must be an http or https address")
 	trusted := map[string]bool{}
-	switch {
-	case o.Card != nil:
-		card, err := parseCard(o.Card)
-		if err != nil {
-			return p, agentsvc.NewInvalidError("agent_card_file", "is no agent card")
+	for _, address := range []string{o.URL, o.CardURL} {
+		if address == "" {
+			continue
 		}
+		if parseOrigin(address) == "" {
+			return p, errAddress
+		}
+		trusted[parseOrigin(address)] = true
+	}
+	if o.Card == nil {
+		if len(trusted) == 0 {
+			return p, errAddress
+		}
+		p.cardURL = cmp.Or(o.CardURL, strings.TrimRight(o.URL, "/")+"/.well-known/agent-card.json")
+		p.httpClient = newRemoteClient(o, trusted)
+		return p, nil
+	}
+	card, err := parseCard(o.Card)
+	if err != nil {
+		return p, agentsvc.NewInvalidError("agent_card_file", "is no agent card")
+	}
+	if len(trusted) == 0 {
 		for _, i := range card.SupportedInterfaces {
 			trusted[parseOrigin(i.URL)] = true
 		}
-		p.httpClient = newRemoteClient(o, trusted)
-		p.cache.client, err = p.newClient(context.Background(), card)
-		return p, err
-	case o.CardURL != "":
-		p.cardURL = o.CardURL
-	default:
-		p.cardURL = strings.TrimRight(o.URL, "/") + "/.well-known/agent-card.json"
-	}
-	for _, where := range []string{o.URL, p.cardURL} {
-		if where == "" {
-			continue
-		}
-		if parseOrigin(where) == "" {
-			return p, agentsvc.NewInvalidError("url", "must be an http or https address")
-		}
-		trusted[parseOrigin(where)] = true
 	}
 	p.httpClient = newRemoteClient(o, trusted)
-	return p, nil
+	p.cache.client, err = p.newClient(context.Background(), card)
+	return p, err
 }
 
 // parseOrigin returns the scheme and host of an address in lower case, "" if it is not http or https.

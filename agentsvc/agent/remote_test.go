@@ -496,6 +496,13 @@ func TestRemoteHeaders(t *testing.T) {
 	if len(elsewhere.headers) != 1 || elsewhere.headers[0].Get("X-Key") != "canary" {
 		t.Errorf("with the card at hand: %v", elsewhere.headers)
 	}
+	for server, want := range map[string]string{url: "canary", card.URL: ""} {
+		elsewhere.headers = nil
+		collectFacts(t, newRemote(t, agent.RemoteOptions{URL: server, Card: raw, Headers: headers}), newInvocation("hello"), 0)
+		if len(elsewhere.headers) != 1 || elsewhere.headers[0].Get("X-Key") != want {
+			t.Errorf("with the card at hand and the server %s: %v, want %q", server, elsewhere.headers, want)
+		}
+	}
 }
 
 // TestRemoteRetry checks which failures of a call may be retried: those after which the other server does not work on

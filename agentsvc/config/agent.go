@@ -149,8 +149,8 @@ func (a *Agent) checkContext(c *validation, s document.Location) {
 
 // checkRemote checks the address of a remote agent and the headers sent to it.
 func (a *Agent) checkRemote(c *validation, s document.Location) {
-	if a.AgentCardFile != "" && (a.URL != "" || a.AgentCardURL != "") {
-		c.addProblem(s.Child("agent_card_file"), "stands in for url and agent_card_url: leave either them out or it")
+	if a.AgentCardFile != "" && a.AgentCardURL != "" {
+		c.addProblem(s.Child("agent_card_file"), "stands in for agent_card_url: leave either out")
 	}
 	c.checkAddress(s.Child("url"), a.URL)
 	c.checkAddress(s.Child("agent_card_url"), a.AgentCardURL)

@@ -75,6 +75,7 @@ func TestRemote(t *testing.T) {
 		"below the url":        {"url: " + url, true, says},
 		"at its own address":   {"agent_card_url: " + url + "/any/card", true, says},
 		"in a file":            {"agent_card_file: " + file, true, says},
+		"in a file of the url": {"url: " + url + "\n    agent_card_file: " + file, true, says},
 		"in a private network": {"url: " + url, false, "the remote agent translator could not be called: the address of \"127.0.0.1\" is not allowed"},
 	} {
 		t.Run(location, func(t *testing.T) {

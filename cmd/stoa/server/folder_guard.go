@@ -39,7 +39,7 @@ func newFolderGuard(o Options, d *db.DB) (*grant.Guard, error) {
 	}
 	// Files that the operator's configuration names.
 	if cfg := o.DefaultApp.Config(); cfg != nil {
-		for _, path := range []string{cfg.Server.TLS.CertFile, cfg.Server.TLS.KeyFile, cfg.Logger.File} {
+		for _, path := range []string{cfg.Server.TLS.CertFile, cfg.Server.TLS.KeyFile, cfg.Logger.Path()} {
 			if path != "" {
 				files = append(files, path)
 			}

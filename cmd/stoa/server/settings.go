@@ -224,7 +224,7 @@ func ResolveSettings(line Flags, cfg *config.Config) (Settings, error) {
 		Log: LogSettings{
 			Level:  firstNonNil(cfg.Logger.Level, line.LogLevel, e.LogLevel),
 			Format: firstNonNil(cfg.Logger.Format, line.LogFormat, e.LogFormat),
-			File:   cfg.Logger.File,
+			File:   cfg.Logger.Path(),
 		},
 	}
 	// The sandbox compares resolved paths, so that a symbolic link must be resolved here.

@@ -129,6 +129,29 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
+// TestLogFile checks that the default of logger.file may be written out: stderr is the standard error stream, not a file
+// of that name.
+func TestLogFile(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ block, want string }{
+		{"{}", ""},
+		{"{logger: {level: warn}}", ""},
+		{"{logger: {file: stderr}}", ""},
+		{`{logger: {file: ""}}`, ""},
+		{"{logger: {file: ./stderr}}", "./stderr"},
+		{"{logger: {file: stoa.log}}", "stoa.log"},
+	} {
+		cfg, err := config.Parse([]byte(c.block), config.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := ResolveSettings(Flags{}, cfg)
+		if err != nil || s.Log.File != c.want {
+			t.Errorf("%s: the file is %q (%v), want %q", c.block, s.Log.File, err, c.want)
+		}
+	}
+}
+
 // TestDrainDelay checks that the drain delay is at most the shutdown timeout.
 func TestDrainDelay(t *testing.T) {
 	t.Parallel()
