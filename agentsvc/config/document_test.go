@@ -35,7 +35,7 @@ func TestBounds(t *testing.T) {
 		{"variables of a long text", "tools: {t: {parameters: {a: '" + strings.Repeat("${LONG}", 100) + "'}}}", "more than 4 MiB of text"},
 		{"nul", "name: \x00", "control characters"},
 		{"not utf-8", "name: \xff\xfe", "is not valid YAML"},
-		{"tab", "name:\n\tx: 1", "is not valid YAML"},
+		{"tab", "name:\n\tx: 1", "2:1: is not valid YAML: found character that cannot start any token: the line is indented with a tab, YAML takes spaces"},
 		{"unknown anchor", "name: *nobody", "unknown anchor"},
 		{"many problems", "llms: {default: {provider: scripted}}\nagents: {a: {" + repeatFormat("k%d: 1, ", 300) + "}}", "and 200 more problems"},
 	} {

@@ -316,6 +316,25 @@ func TestTimezoneChanges(t *testing.T) {
 	wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 final": {10, 0}, "2026-02 draft": {60, 0}})
 }
 
+// TestMovedUsageKeepsCharge checks that the usage of an app which came from an installation with another price book is
+// charged what it was recorded with, although the plan names one of its meters: the rest of its price is not known here.
+func TestMovedUsageKeepsCharge(t *testing.T) {
+	t.Parallel()
+	dbtest.ForEachEngine(t, func(t *testing.T, d *db.DB) {
+		s, app, ctx := openPriced(t, d), usagetest.NewApp(), t.Context()
+		agentsvctest.RequireNoErrors(t, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(1, 5), 3))
+		wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 draft": {30, 0}})
+		var move db.Batch
+		move.Exec(nil, `DELETE FROM price`)
+		agentsvctest.RequireNoErrors(t, d.Platform().Do(ctx, &move))
+		s = openBilling(t, d)
+		_, err := s.Prices.AddPlan(ctx, actor, price.Plan{Name: "p", Currency: "USD", Included: map[string]int64{"runs": 9, "model_calls": 1}})
+		agentsvctest.RequireNoErrors(t, err)
+		app.Plan = "p"
+		wantTotals(t, s, app, map[string][2]amount.Money{"2026-01 draft": {30, 0}})
+	})
+}
+
 // TestPlanCharges checks charges within and beyond what a plan includes.
 func TestPlanCharges(t *testing.T) {
 	t.Parallel()

@@ -116,7 +116,8 @@ func (t tariff) chargesByPlan(kind amount.Kind) bool {
 
 // invoiceLines returns the lines for usage. What the plan names is charged by the plan, the rest by the price book. If
 // the plan charges a part of a row's classes, the line gets the price of the other classes, computed from their sums.
-// Usage charged in another currency than the app's keeps its charge. More usage never makes a line cheaper, which
+// Usage charged in another currency than the app's keeps its charge, and so does usage of an app that was moved here whose
+// version of the price book is not: a part of its price cannot be computed. More usage never makes a line cheaper, which
 // applyCredits relies on.
 func (t tariff) invoiceLines(sums []invoiceSum) []Line {
 	list := []Line{}
@@ -125,7 +126,7 @@ func (t tariff) invoiceLines(sums []invoiceSum) []Line {
 	booked := map[string]amount.Money{}
 	for _, u := range mergeSums(sums) {
 		// The plan's prices are in the app's currency, and cannot apply to a charge in another one.
-		native := u.Currency == "" || u.Currency == t.currency
+		native := u.Currency == "" || u.Currency == t.currency && t.book.HasVersion(u.Version)
 		if native {
 			used = used.Add(u.Quantities)
 		}

@@ -86,6 +86,12 @@ func (b *Book) HasCurrency(currency string) bool {
 	return slices.ContainsFunc(b.versions, func(v Version) bool { return v.Currency == currency })
 }
 
+// HasVersion reports whether there is a version of that name.
+func (b *Book) HasVersion(version string) bool {
+	_, ok := b.ratesByVersion[version]
+	return ok
+}
+
 // versionAt returns the version in force at a time, among those in currency, and whether there is one. An empty
 // currency means the default one.
 func (b *Book) versionAt(at time.Time, currency string) (Version, bool) {

@@ -124,9 +124,9 @@ func (f *invoiceFlags) changeInvoice(ctx context.Context, c *console, action str
 		switch n := formatMember(inv, "unpriced_calls"); n {
 		case "-":
 		case "1":
-			due += "; 1 call on it has no price, see `stoa billing price`"
+			due += "; 1 call on it has no price in the price book, see `stoa billing price`"
 		default:
-			due += fmt.Sprintf("; %s calls on it have no price, see `stoa billing price`", n)
+			due += fmt.Sprintf("; %s calls on it have no price in the price book, see `stoa billing price`", n)
 		}
 		c.printStatus("%s %s of %s is number %s, due %s", formatMember(inv, "kind"), formatMember(inv, "id"), formatMember(inv, "app"), formatMember(inv, "number"), due)
 		return nil

@@ -51,13 +51,16 @@ func (c *console) printCSV(columns []column, rows []any) error {
 	return cmp.Or(err, out.Error())
 }
 
-// splitTotals returns the rows of invoices, one for each currency of an invoice.
+// splitTotals returns the rows of invoices, one for each currency of an invoice. The row of an invoice on which nothing has a
+// price has no totals.
 func splitTotals(invoices []any) (rows []any) {
 	for _, inv := range invoices {
 		fields, _ := inv.(map[string]any)
 		totals, _ := fields["totals"].([]any)
 		if len(totals) == 0 {
-			rows = append(rows, inv)
+			row := maps.Clone(fields)
+			delete(row, "totals")
+			rows = append(rows, row)
 		}
 		for _, total := range totals {
 			row := maps.Clone(fields)
@@ -82,7 +85,7 @@ func sumInvoices(rows []any) ([]any, error) {
 			of.status = "draft"
 		}
 		if of.currency == "-" {
-			continue // nothing was used
+			continue // nothing was used, or nothing has a price
 		}
 		if sums[of] == nil {
 			sums[of] = map[string]amount.Money{}

@@ -196,8 +196,8 @@ type apiError struct {
 	TokenCommand string
 }
 
-// Error returns the message with the code, the request's id for the server's log, and the time to wait. A second line
-// has the TokenCommand.
+// Error returns the message with the code, the request's id for the server's log, and the time to wait. Further lines have
+// the Problems of a configuration, and the TokenCommand.
 func (e *apiError) Error() string {
 	details := []string{fmt.Sprintf("HTTP %d", e.Status)}
 	if e.Code != "" {
@@ -210,6 +210,9 @@ func (e *apiError) Error() string {
 		details = append(details, "try again in "+e.RetryAfter+" s")
 	}
 	text := e.Message + " (" + strings.Join(details, ", ") + ")"
+	for _, p := range e.Problems {
+		text += "\n" + p.String()
+	}
 	if e.TokenCommand != "" {
 		text += "\ncreate a token for it: " + e.TokenCommand
 	}

@@ -119,7 +119,7 @@ STOA=$STOA_SERVER TOKEN=$(stoa app token acme --sub dev --role developer)
 		written:  []string{`"Acme Counter"`, "order system"},
 	},
 	"docs/limits.md": {prepare: acmeApp},
-	"docs/operations.md": {skipped: map[string]string{
+	"docs/operations.md": {prepare: acmeApp, skipped: map[string]string{
 		"export STOA_SERVER": "names another server", "export STOA_ADMIN_SECRET": "sets another secret than the server's", "stoa serve": needsPostgres, "stoa migrate": needsPostgres,
 	}},
 	"docs/operations/backup.md": {

@@ -167,8 +167,17 @@ func syntaxProblem(src []byte, err error) Problem {
 		}
 		p.Column = firstColumn(src, p.Line)
 		p.Message += ": " + m[2]
+		if isTabIndented(src, p.Line) {
+			p.Message += ": the line is indented with a tab, YAML takes spaces"
+		}
 	}
 	return p
+}
+
+// isTabIndented reports whether the first character of a line that is not a space is a tab.
+func isTabIndented(src []byte, line int) bool {
+	lines := bytes.SplitN(src, []byte("\n"), line+1)
+	return line > 0 && line <= len(lines) && bytes.HasPrefix(bytes.TrimLeft(lines[line-1], " "), []byte("\t"))
 }
 
 // firstColumn returns the column of the first character of a line that is not a space, because the library reports

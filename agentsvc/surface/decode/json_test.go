@@ -17,7 +17,8 @@ func TestDecodeJSON(t *testing.T) {
 		Inner  map[string]inner `json:"inner"`
 	}
 	type shared struct {
-		Page int `json:"page"`
+		Page   int             `json:"page"`
+		Prices map[string]item `json:"prices"`
 	}
 	type body struct {
 		shared
@@ -37,6 +38,8 @@ func TestDecodeJSON(t *testing.T) {
 		{"type of an item", `{"items": [{"amount": 7}, []]}`, "items[1]: must be an object, not a JSON array", true},
 		{"type", `{"a": {"n": "x"}}`, "a.n: must be a whole number, not a JSON string", true},
 		{"type of what structs share", `{"page": "x"}`, "page: must be a whole number, not a JSON string", true},
+		{"type in a map", `{"prices": {"x": {"amount": 1}, "y": "3"}}`, "prices.y: must be an object, not a JSON string", true},
+		{"type below a map", `{"prices": {"x": {"amount": "3"}}}`, "prices.x.amount: must be a whole number, not a JSON string", true},
 		{"syntax", `{"a" 1}`, "not JSON at byte 6: invalid character '1' after object key", true},
 		{"cut off", `{"a": {`, "the JSON ends too early", true},
 		{"empty", ``, "the JSON ends too early", true},

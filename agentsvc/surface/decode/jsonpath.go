@@ -32,17 +32,18 @@ func locateTypeError(body []byte, wrong *json.UnmarshalTypeError) string {
 	return at
 }
 
-// isPathTo reports whether path leads to field. In field, encoding/json also names embedded structs, which path does
-// not have.
+// isPathTo reports whether path leads to field. In field, encoding/json also names embedded structs, which path does not
+// have, and leaves out the keys of maps, which path has.
 func isPathTo(path, field string) bool {
-	names, of := strings.Split(path, "."), strings.Split(field, ".")
-	for len(of) > 1 && len(names) > 0 {
-		if of[0] == names[0] {
-			names = names[1:]
+	names, passed, found := strings.Split(path, "."), 0, false
+	for name := range strings.SplitSeq(field, ".") {
+		i := slices.Index(names[passed:], name)
+		// Nothing precedes the first name: the body is no map.
+		if found = i == 0 || i > 0 && passed > 0; found {
+			passed += i + 1
 		}
-		of = of[1:]
 	}
-	return slices.Equal(names, of)
+	return found
 }
 
 // pathAtOffset returns the path to the value of a JSON document that ends at offset or begins there, "" if there is
