@@ -80,6 +80,8 @@ type Invocation struct {
 	GlobalInstruction string
 	// transfers counts the transfers of the turn; nil: no agent of the turn can transfer control yet.
 	transfers *transferCounter
+	// slots are those of the turn's sub-agents; nil: no agent above has sub-agents, see [Invocation.withAgentSlots].
+	slots agentSlots
 }
 
 // CallKey identifies a tool call within a turn. A model may use the same call id in two frames.

@@ -33,7 +33,7 @@ type groupRun struct {
 // except errStopped.
 func iterateGroup(inv Invocation, members []Member, o GroupOptions, f func(r groupRun) error) iter.Seq2[agentsvc.Event, error] {
 	return func(yield func(agentsvc.Event, error) bool) {
-		err := f(groupRun{members, inv, o, yield})
+		err := f(groupRun{members, inv.withAgentSlots(), o, yield})
 		if err != nil && !errors.Is(err, errStopped) {
 			yield(agentsvc.Event{}, err)
 		}

@@ -68,6 +68,35 @@ func TestSideBySide(t *testing.T) {
 	})
 }
 
+// TestNestedSideBySide checks that the sub-agents of a turn share one bound at all levels of nesting, that they use it up
+// and that all of them run.
+func TestNestedSideBySide(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const width, levels, most = 5, 4, 8
+		var running, peak, ran atomic.Int64
+		nested := agent.Agent(funcAgent(func(_ context.Context, _ agent.Invocation, yield func(agentsvc.Event, error) bool) {
+			peak.Store(max(peak.Load(), running.Add(1)))
+			time.Sleep(time.Second)
+			running.Add(-1)
+			ran.Add(1)
+			yield(newCompletedEvent("done"), nil)
+		}))
+		leaves := int64(1)
+		for range levels {
+			var members []agent.Member
+			for i := range width {
+				members = append(members, newMember(fmt.Sprint("m", i), nested))
+			}
+			nested, leaves = agent.NewParallel(members, agent.GroupOptions{}), leaves*width
+		}
+		collectFacts(t, nested, newInvocation("go"), 0)
+		if peak.Load() != most || ran.Load() != leaves {
+			t.Errorf("%d of %d ran, %d at the same time, want %d", ran.Load(), leaves, peak.Load(), most)
+		}
+	})
+}
+
 // TestOneYieldAtATime checks that events of concurrent members are yielded one by one.
 func TestOneYieldAtATime(t *testing.T) {
 	t.Parallel()

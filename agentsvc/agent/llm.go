@@ -75,6 +75,9 @@ func (m *LLM) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.Event,
 		if inv.transfers == nil && len(m.options.SubAgents) > 0 {
 			inv.transfers = &transferCounter{max: m.options.Reasoning.MaxTransfers}
 		}
+		if len(m.options.AgentTools) > 0 || len(m.options.SubAgents) > 0 {
+			inv = inv.withAgentSlots()
+		}
 		log := &turnRecorder{inv: inv, conversation: inv.Conversation, yield: yield}
 		t := &llmRun{LLM: m, turnRecorder: log, tools: toolCalls{log, m.options.Tools}}
 		if err := t.runTurn(ctx); err != nil {

@@ -26,7 +26,7 @@ func (p *Parallel) Run(ctx context.Context, inv Invocation) iter.Seq2[agentsvc.E
 		conversation := slices.Clip(withoutToolCalls(inv.Conversation))
 		// Each goroutine writes its own element only; runParallel returns after all have ended.
 		got := make([]agentOutcome, len(p.members))
-		err := runParallel(ctx, len(p.members), r.yield, func(ctx context.Context, i int, out emitFunc) (err error) {
+		err := runParallel(ctx, r.inv.slots, len(p.members), r.yield, func(ctx context.Context, i int, out emitFunc) (err error) {
 			m := p.members[i]
 			got[i], err = runSubAgent(ctx, m.Agent, r.newMemberInvocation(m.Name, conversation), false, out)
 			return err

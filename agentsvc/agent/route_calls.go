@@ -55,7 +55,7 @@ func (r *llmRun) runAgentCalls(ctx context.Context, n int, msg *agentsvc.Message
 	// Each goroutine writes its own element only; runParallel returns after all have ended.
 	got := make([]agentOutcome, len(calls))
 	results := make([]*agentsvc.ToolResult, len(calls))
-	err := runParallel(ctx, len(calls), r.yield, func(ctx context.Context, i int, out emitFunc) (err error) {
+	err := runParallel(ctx, r.inv.slots, len(calls), r.yield, func(ctx context.Context, i int, out emitFunc) (err error) {
 		res := agentsvc.ToolResult{Call: calls[i].ID, Name: calls[i].Name}
 		got[i], err = r.runAgentCall(ctx, n, msg, calls[i], before, out)
 		switch reason := refusalText(err); {

@@ -8,20 +8,34 @@ import (
 	"stoa/agentsvc"
 )
 
-// maxParallelAgents bounds the sub-agents of one agent that run at the same time.
+// maxParallelAgents bounds the sub-agents of one turn that do work at the same time, at all levels of nesting together.
 const maxParallelAgents = 8
+
+// agentSlots is a semaphore that all agents of a turn share: a slot for each sub-agent at work beyond the first. An
+// agent whose sub-agents run only waits for them, so the first of them needs no slot, and nested agents that find no
+// free slot run one after the other instead of waiting for each other. A bound for each agent alone would multiply with
+// each level: 8 at each of 7 levels are 2,097,152 sub-agents.
+type agentSlots chan struct{}
+
+// withAgentSlots returns inv with the slots of its turn, which the outermost agent that has sub-agents creates.
+func (inv Invocation) withAgentSlots() Invocation {
+	if inv.slots == nil {
+		inv.slots = make(agentSlots, maxParallelAgents-1)
+	}
+	return inv
+}
 
 // emitFunc yields an event to the consumer. It returns false if the consumer has stopped or the job is to end. It
 // blocks until the event has been processed, so an event is recorded before the effect that follows it, also from
 // another goroutine.
 type emitFunc func(agentsvc.Event) bool
 
-// runParallel runs the jobs 0 to n-1 concurrently, at most [maxParallelAgents] at a time, and yields the events that
-// they emit one by one from the caller's goroutine, since an iterator may not yield from another one. It returns when
-// all jobs have ended: errStopped if the consumer stopped, else the parent's error if that has ended, else the first
-// error of a job, which ends the context of the others. After that only the results of tools are yielded: their effects
-// have taken place and must be recorded.
-func runParallel(parent context.Context, n int, yield func(agentsvc.Event, error) bool, job func(ctx context.Context, i int, out emitFunc) error) error {
+// runParallel runs the jobs 0 to n-1 concurrently, in this order, one of them and as many others as there are free slots.
+// It yields the events that they emit one by one from the caller's goroutine, since an iterator may not yield from
+// another one. It returns when all jobs that it started have ended: errStopped if the consumer stopped, else the
+// parent's error if that has ended, else the first error of a job, which ends the context of the others. After that
+// only the results of tools are yielded, since their effects have taken place and must be recorded, and no job starts.
+func runParallel(parent context.Context, slots agentSlots, n int, yield func(agentsvc.Event, error) bool, job func(ctx context.Context, i int, out emitFunc) error) error {
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
 	// messages is one event on its way to the caller's goroutine, and the channel of its answer, which is buffered so
@@ -30,26 +44,45 @@ func runParallel(parent context.Context, n int, yield func(agentsvc.Event, error
 		ev    agentsvc.Event
 		heard chan bool
 	}
-	events, ended, slots := make(chan messages), make(chan error), make(chan struct{}, maxParallelAgents)
+	// outcome is the end of a job.
+	type outcome struct {
+		err       error
+		usedASlot bool
+	}
+	events, ended := make(chan messages), make(chan outcome)
 	out := func(ev agentsvc.Event) bool {
 		s := messages{ev, make(chan bool, 1)}
 		events <- s
 		return <-s.heard
 	}
-	for i := range n {
+	next, running := 0, 0
+	// withoutSlot reports that the job that needs no slot is running.
+	withoutSlot := false
+	start := func(usesSlot bool) {
+		i := next
+		next, running = next+1, running+1
 		go func() {
-			// Not bound to ctx: jobs that wait for a slot start after the others ended and fail at their first emit.
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			ended <- callSafely(func() error { return job(ctx, i, out) })
+			ended <- outcome{callSafely(func() error { return job(ctx, i, out) }), usesSlot}
 		}()
 	}
 	var first error
 	// brokenOff is set when the consumer stopped: yield must not be called again.
 	brokenOff := false
-	// n is the number of jobs that have not ended.
-	for n > 0 {
+	for {
+		if next < n && !withoutSlot && ctx.Err() == nil {
+			withoutSlot = true
+			start(false)
+		}
+		if running == 0 {
+			break
+		}
+		var free agentSlots // nil, which is never ready, if no further job is to start
+		if next < n && ctx.Err() == nil {
+			free = slots
+		}
 		select {
+		case free <- struct{}{}:
+			start(true)
 		case s := <-events:
 			deliver := !brokenOff && (ctx.Err() == nil || s.ev.Result != nil)
 			if deliver && !yield(s.ev, nil) {
@@ -57,10 +90,15 @@ func runParallel(parent context.Context, n int, yield func(agentsvc.Event, error
 				cancel()
 			}
 			s.heard <- deliver
-		case err := <-ended:
-			n--
-			if err != nil && first == nil {
-				first = err
+		case o := <-ended:
+			running--
+			if o.usedASlot {
+				<-slots
+			} else {
+				withoutSlot = false
+			}
+			if o.err != nil && first == nil {
+				first = o.err
 				cancel()
 			}
 		}
