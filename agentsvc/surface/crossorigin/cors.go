@@ -13,8 +13,8 @@ import (
 
 // Headers that requests may carry and pages may read in every protocol, besides those that are always allowed.
 var (
-	extraAllowedHeaders = []string{"agent-name", "A2A-Version", "Idempotency-Key", "If-Match", "Last-Event-ID"}
-	exposedHeaders      = []string{"X-Request-Id", "Retry-After", "Location", "ETag", "RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}
+	extraAllowedHeaders = []string{"agent-name", "A2A-Version", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID", "X-Request-Id"}
+	exposedHeaders      = []string{"X-Request-Id", "Retry-After", "Location", "ETag", "Idempotent-Replayed", "RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}
 )
 
 // CORS sets the cross-origin headers of every response and decides which pages may write. It is read-only.

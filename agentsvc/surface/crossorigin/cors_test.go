@@ -55,7 +55,7 @@ func TestCORS(t *testing.T) {
 	}{
 		{"default", config.CORS{}, nil, nil, "https://a.test", map[string]string{
 			"Access-Control-Allow-Origin": "*", "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
-			"Access-Control-Allow-Headers":     "Content-Type, Authorization, agent-name, A2A-Version, Idempotency-Key, If-Match, Last-Event-ID",
+			"Access-Control-Allow-Headers":     "Content-Type, Authorization, agent-name, A2A-Version, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-Request-Id",
 			"Access-Control-Allow-Credentials": "", "Vary": "",
 		}},
 		{"named origin", config.CORS{AllowedOrigins: []string{"https://a.test"}, AllowCredentials: true}, nil, nil, "https://a.test", map[string]string{
@@ -69,8 +69,8 @@ func TestCORS(t *testing.T) {
 		}},
 		{"own methods and headers", config.CORS{AllowedMethods: []string{"GET"}, AllowedHeaders: []string{"x-mine", "if-match"}}, []string{"X-MINE", "X-Ours"}, []string{"X-Theirs", "retry-after"}, "", map[string]string{
 			"Access-Control-Allow-Methods":  "GET",
-			"Access-Control-Allow-Headers":  "x-mine, if-match, agent-name, A2A-Version, Idempotency-Key, Last-Event-ID, X-Ours",
-			"Access-Control-Expose-Headers": "X-Request-Id, Retry-After, Location, ETag, RateLimit, RateLimit-Policy, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Theirs",
+			"Access-Control-Allow-Headers":  "x-mine, if-match, agent-name, A2A-Version, Idempotency-Key, If-None-Match, Last-Event-ID, X-Request-Id, X-Ours",
+			"Access-Control-Expose-Headers": "X-Request-Id, Retry-After, Location, ETag, Idempotent-Replayed, RateLimit, RateLimit-Policy, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Theirs",
 		}},
 	}
 	for _, tt := range tests {

@@ -25,6 +25,9 @@ func JSON(body []byte, v any, strict bool) error {
 	if !utf8.Valid(body) {
 		return agentsvc.NewError(apierror.CodeNotJSON, "the JSON is not UTF-8 at byte %d", validUTF8Prefix(body))
 	}
+	if len(body) == 0 {
+		return agentsvc.NewError(apierror.CodeNotJSON, "the JSON is empty: it must be an object")
+	}
 	err := unmarshalBody(body, v, strict)
 	if err == nil {
 		return nil
@@ -36,7 +39,7 @@ func JSON(body []byte, v any, strict bool) error {
 	case errors.As(err, &own):
 		return err
 	case errors.As(err, &wrong):
-		return agentsvc.NewInvalidError(locateTypeError(body, wrong), "must be %s, not a JSON %s", describeType(wrong.Type), wrong.Value)
+		return agentsvc.NewInvalidError(locateTypeError(body, v, wrong), "must be %s, not a JSON %s", describeType(wrong.Type), wrong.Value)
 	case errors.As(err, &syntax):
 		return agentsvc.NewError(apierror.CodeNotJSON, "not JSON at byte %d: %s", syntax.Offset, syntax.Error())
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):

@@ -17,8 +17,10 @@ func TestDecodeJSON(t *testing.T) {
 		Inner  map[string]inner `json:"inner"`
 	}
 	type shared struct {
-		Page   int             `json:"page"`
-		Prices map[string]item `json:"prices"`
+		Page   int                `json:"page"`
+		Labels map[string]string  `json:"labels"`
+		Prices map[string]inner   `json:"prices"`
+		Nested []map[string][]int `json:"nested"`
 	}
 	type body struct {
 		shared
@@ -38,11 +40,14 @@ func TestDecodeJSON(t *testing.T) {
 		{"type of an item", `{"items": [{"amount": 7}, []]}`, "items[1]: must be an object, not a JSON array", true},
 		{"type", `{"a": {"n": "x"}}`, "a.n: must be a whole number, not a JSON string", true},
 		{"type of what structs share", `{"page": "x"}`, "page: must be a whole number, not a JSON string", true},
-		{"type in a map", `{"prices": {"x": {"amount": 1}, "y": "3"}}`, "prices.y: must be an object, not a JSON string", true},
-		{"type below a map", `{"prices": {"x": {"amount": "3"}}}`, "prices.x.amount: must be a whole number, not a JSON string", true},
+		{"type of an entry", `{"labels": {"a": "x", "b.c": 1}}`, "labels.b.c: must be a text in quotes, not a JSON number", true},
+		{"type of an entry below", `{"items": [{}, {"inner": {"x": {"n": "1"}}}]}`, "items[1].inner.x.n: must be a whole number, not a JSON string", true},
+		{"type in an entry of what structs share", `{"prices": {"x": {"n": 1}, "y": {"n": "1"}}}`, "prices.y.n: must be a whole number, not a JSON string", true},
+		{"type in lists of what structs share", `{"nested": [{}, {"x": [1, true]}]}`, "nested[1].x[1]: must be a whole number, not a JSON bool", true},
+		{"type in another case", `{"Prices": {"x": {"n": "1"}}}`, "prices.n: must be a whole number, not a JSON string", true},
 		{"syntax", `{"a" 1}`, "not JSON at byte 6: invalid character '1' after object key", true},
 		{"cut off", `{"a": {`, "the JSON ends too early", true},
-		{"empty", ``, "the JSON ends too early", true},
+		{"empty", ``, "the JSON is empty: it must be an object", true},
 		{"no UTF-8", "{\"b\": \"\xc3\xa4\xff\"}", "the JSON is not UTF-8 at byte 9", false},
 		{"more", `{} {}`, "there is more after the JSON value", true},
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,53 +13,105 @@ import (
 // maxReread is the size of the largest document, in bytes, that is read a second time to find out where it is wrong.
 const maxReread = 1 << 20
 
-// indexPattern matches the index of a list item in a path.
-var indexPattern = regexp.MustCompile(`\[\d+\]`)
-
-// locateTypeError returns the path, such as items[0].amount, of the value in body that wrong is about. encoding/json
-// reports only the field's name, without indexes; the path is found by reading body again up to the error's offset. For
-// a large body the name must do.
-func locateTypeError(body []byte, wrong *json.UnmarshalTypeError) string {
-	if len(body) > maxReread {
-		return wrong.Field
-	}
-	at := pathAtOffset(body, wrong.Offset)
-	// A type with an UnmarshalJSON of its own decodes a part of the body, and its offsets count from there.
-	if !isPathTo(indexPattern.ReplaceAllString(at, ""), wrong.Field) {
-		return wrong.Field
-	}
-	return at
+// step is one step of a path into a JSON document: a member of an object, or an item of a list.
+type step struct {
+	list bool
+	i    int
+	key  string
+	read bool // the key
 }
 
-// isPathTo reports whether path leads to field. In field, encoding/json also names embedded structs, which path does not
-// have, and leaves out the keys of maps, which path has.
-func isPathTo(path, field string) bool {
-	names, passed, found := strings.Split(path, "."), 0, false
-	for name := range strings.SplitSeq(field, ".") {
-		i := slices.Index(names[passed:], name)
-		// Nothing precedes the first name: the body is no map.
-		if found = i == 0 || i > 0 && passed > 0; found {
-			passed += i + 1
+// formatPath returns the path of steps, such as items[0].amount.
+func formatPath(steps []step) string {
+	path := ""
+	for _, s := range steps {
+		if s.list {
+			path += "[" + strconv.Itoa(s.i) + "]"
+		} else {
+			path = joinPath(path, s.key)
 		}
 	}
-	return found
+	return path
 }
 
-// pathAtOffset returns the path to the value of a JSON document that ends at offset or begins there, "" if there is
-// none.
-func pathAtOffset(body []byte, offset int64) string {
-	type level struct {
-		list bool
-		i    int
-		key  string
-		read bool // the key
+// locateTypeError returns the path, such as items[0].amount, of the value in body that wrong is about; body was decoded
+// into v. encoding/json reports only names of fields, without indexes and without keys of maps; the path is found by
+// reading body again up to the error's offset. For a large body the names must do.
+func locateTypeError(body []byte, v any, wrong *json.UnmarshalTypeError) string {
+	t := reflect.TypeOf(v)
+	field := dropEmbedded(t, wrong.Field)
+	if len(body) > maxReread {
+		return field
 	}
-	var at []level
+	at := stepsToOffset(body, wrong.Offset)
+	// A type with an UnmarshalJSON of its own decodes a part of the body, and its offsets count from there.
+	if fieldOf(t, at) != field {
+		return field
+	}
+	return formatPath(at)
+}
+
+// dropEmbedded returns the path field, which encoding/json has reported for a t, without the names of embedded structs:
+// these are names of Go types, and bodies do not have them.
+func dropEmbedded(t reflect.Type, field string) string {
+	path := ""
+	for name := range strings.SplitSeq(field, ".") {
+		t = elementType(t)
+		if t.Kind() == reflect.Struct {
+			if inside, ok := jsonFields(t)[name]; ok {
+				t = inside
+			} else if embedded, ok := t.FieldByName(name); ok && embedded.Anonymous {
+				continue // jsonFields has its members as members of t
+			}
+		}
+		path = joinPath(path, name)
+	}
+	return path
+}
+
+// fieldOf returns the path that encoding/json reports for the value at steps in a t, without the names of embedded
+// structs. It returns "" if steps lead out of the type, or into one with an UnmarshalJSON of its own.
+func fieldOf(t reflect.Type, steps []step) string {
+	field := ""
+	for _, s := range steps {
+		for t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		switch kind := t.Kind(); {
+		case reflect.PointerTo(t).Implements(unmarshalerType):
+			return ""
+		case kind == reflect.Struct && !s.list:
+			inside, ok := jsonFields(t)[s.key]
+			if !ok {
+				return ""
+			}
+			t, field = inside, joinPath(field, s.key)
+		case kind == reflect.Map && !s.list, (kind == reflect.Slice || kind == reflect.Array) && s.list:
+			t = t.Elem()
+		default:
+			return ""
+		}
+	}
+	return field
+}
+
+// elementType returns what t points to or consists of, through all lists and maps.
+func elementType(t reflect.Type) reflect.Type {
+	for slices.Contains([]reflect.Kind{reflect.Pointer, reflect.Map, reflect.Slice, reflect.Array}, t.Kind()) {
+		t = t.Elem()
+	}
+	return t
+}
+
+// stepsToOffset returns the path to the value of a JSON document that ends at offset or begins there, nil if there is
+// none.
+func stepsToOffset(body []byte, offset int64) []step {
+	var at []step
 	d := json.NewDecoder(bytes.NewReader(body))
 	for {
 		token, err := d.Token()
 		if err != nil {
-			return ""
+			return nil
 		}
 		if token == json.Delim(']') || token == json.Delim('}') {
 			at = at[:len(at)-1]
@@ -78,21 +129,12 @@ func pathAtOffset(body []byte, offset int64) string {
 			}
 		}
 		if d.InputOffset() >= offset {
-			break
+			return at
 		}
 		if open, ok := token.(json.Delim); ok {
-			at = append(at, level{list: open == '[', i: -1})
+			at = append(at, step{list: open == '[', i: -1})
 		}
 	}
-	path := ""
-	for _, l := range at {
-		if l.list {
-			path += "[" + strconv.Itoa(l.i) + "]"
-		} else {
-			path = joinPath(path, l.key)
-		}
-	}
-	return path
 }
 
 // joinPath returns path.name, or name if path is "".

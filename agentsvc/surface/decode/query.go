@@ -46,8 +46,11 @@ func CheckURL(u *url.URL) error {
 		return agentsvc.NewInvalidError("query", "is not a valid URL query")
 	}
 	for name, values := range query {
-		if !isText(name) || slices.ContainsFunc(values, func(v string) bool { return !isText(v) }) {
-			return agentsvc.NewInvalidError("query", "must be text")
+		if !isText(name) {
+			return agentsvc.NewInvalidError("query", "has a name that is not text")
+		}
+		if slices.ContainsFunc(values, func(v string) bool { return !isText(v) }) {
+			return agentsvc.NewInvalidError(name, "must be text")
 		}
 	}
 	return nil

@@ -79,6 +79,62 @@ func TestParameterNames(t *testing.T) {
 	}
 }
 
+// TestMemberTypes checks that generated types can be named after their members: of the members of an object whose names
+// differ in case and punctuation alone, one at most has an object or an enumeration that is no component.
+func TestMemberTypes(t *testing.T) {
+	t.Parallel()
+	_, doc := buildDocument(t)
+	walkObjects(doc["components"], "", func(place string, schema map[string]any) {
+		properties, _ := schema["properties"].(map[string]any)
+		seen := map[string]string{}
+		for name, member := range properties {
+			member, _ := member.(map[string]any)
+			if !slices.Contains(listTypes(member), any("object")) && member["enum"] == nil {
+				continue
+			}
+			plain := strings.ReplaceAll(strings.ToLower(name), "_", "")
+			if other, ok := seen[plain]; ok {
+				t.Errorf("%s: the types of %s and %s have the same name", place, name, other)
+			}
+			seen[plain] = name
+		}
+	})
+}
+
+// TestIntegerBounds checks that numbers in requests which may not be negative have a minimum, for clients that validate what
+// they send.
+func TestIntegerBounds(t *testing.T) {
+	t.Parallel()
+	_, doc := buildDocument(t)
+	walkObjects(doc, "", func(place string, object map[string]any) {
+		if schema, ok := object["schema"].(map[string]any); ok && object["in"] != nil && schema["type"] == "integer" && schema["minimum"] == nil {
+			t.Errorf("%s: the parameter %v has no minimum", place, object["name"])
+		}
+		for _, name := range []string{"history_length", "historyLength"} {
+			if schema, ok := object[name].(map[string]any); ok && schema["type"] == "integer" && schema["minimum"] == nil {
+				t.Errorf("%s: %s has no minimum", place, name)
+			}
+		}
+	})
+}
+
+// TestShouldRetry checks that the errors of OpenAI's API have the header that keeps clients from a second attempt, and that
+// other answers do not.
+func TestShouldRetry(t *testing.T) {
+	t.Parallel()
+	_, doc := buildDocument(t)
+	responses := doc["components"].(map[string]any)["responses"].(map[string]any)
+	for _, status := range []string{"", "422", "429", "503", "504"} {
+		if headers := responses["OpenAIError"+status].(map[string]any)["headers"].(map[string]any); headers["X-Should-Retry"] == nil {
+			t.Errorf("OpenAIError%s has no X-Should-Retry", status)
+		}
+	}
+	ok := doc["paths"].(map[string]any)["/openai/v1/responses"].(map[string]any)["post"].(map[string]any)["responses"].(map[string]any)["200"].(map[string]any)
+	if ok["headers"].(map[string]any)["X-Should-Retry"] != nil {
+		t.Error("a response without an error has X-Should-Retry")
+	}
+}
+
 // TestBudgetWindows checks that budgets have every window of the calendar.
 func TestBudgetWindows(t *testing.T) {
 	t.Parallel()

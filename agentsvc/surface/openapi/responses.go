@@ -12,6 +12,10 @@ import (
 // defaultError is the schema of errors without another one, and of those of the server.
 const defaultError = "ApiError"
 
+// openAIError is the schema of the errors of OpenAI's API. A task that failed or did not end in time is answered with a header
+// that keeps the official clients from repeating the request.
+const openAIError = "OpenAIError"
+
 // limitHeaders are set by operations that limits count, see docs/limits.md.
 var limitHeaders = []string{"RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}
 
@@ -114,6 +118,9 @@ func (b builder) errorRef(status int, schema, mediaType string) jsonObject {
 	name, description, headers := schema, "Any other error", []string{"X-Request-Id"}
 	if status != 0 {
 		name, description = schema+strconv.Itoa(status), http.StatusText(status)
+	}
+	if schema == openAIError {
+		headers = append(headers, "X-Should-Retry")
 	}
 	switch status {
 	case http.StatusUnauthorized:
