@@ -3687,6 +3687,16 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        AgentSecuritySchemes: {
+            [key: string]: {
+                /** @enum {string} */
+                type: "http" | "apiKey";
+                scheme?: string;
+                bearer_format?: string;
+                name?: string;
+                in?: string;
+            };
+        };
         AgentSend: {
             /** @description Confirms the app or the agent; it changes neither */
             tenant?: string;
@@ -4174,16 +4184,7 @@ export interface components {
                 description: string;
                 tags: string[];
             }[];
-            security_schemes?: {
-                [key: string]: {
-                    /** @enum {string} */
-                    type: "http" | "apiKey";
-                    scheme?: string;
-                    bearer_format?: string;
-                    name?: string;
-                    in?: string;
-                };
-            };
+            security_schemes?: components["schemas"]["AgentSecuritySchemes"];
             security?: {
                 [key: string]: string[];
             }[];
@@ -6700,6 +6701,7 @@ export interface components {
             headers: {
                 "Retry-After": components["headers"]["Retry-After"];
                 "X-Request-Id": components["headers"]["X-Request-Id"];
+                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6710,6 +6712,7 @@ export interface components {
         OpenAIError400: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
+                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6721,6 +6724,7 @@ export interface components {
             headers: {
                 "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
                 "X-Request-Id": components["headers"]["X-Request-Id"];
+                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6731,6 +6735,7 @@ export interface components {
         OpenAIError403: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
+                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6741,6 +6746,7 @@ export interface components {
         OpenAIError404: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
+                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6751,6 +6757,7 @@ export interface components {
         OpenAIError409: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
+                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6761,6 +6768,7 @@ export interface components {
         OpenAIError413: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
+                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6771,6 +6779,7 @@ export interface components {
         OpenAIError422: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
+                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6787,6 +6796,7 @@ export interface components {
                 "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
                 "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
                 "X-Request-Id": components["headers"]["X-Request-Id"];
+                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6797,6 +6807,7 @@ export interface components {
         OpenAIError431: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
+                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6807,6 +6818,7 @@ export interface components {
         OpenAIError500: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
+                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6818,6 +6830,7 @@ export interface components {
             headers: {
                 "Retry-After": components["headers"]["Retry-After"];
                 "X-Request-Id": components["headers"]["X-Request-Id"];
+                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6828,6 +6841,7 @@ export interface components {
         OpenAIError504: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
+                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -12772,7 +12786,6 @@ export interface operations {
                     "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
                     "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
                     "X-Request-Id": components["headers"]["X-Request-Id"];
-                    "X-Should-Retry": components["headers"]["X-Should-Retry"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -12891,7 +12904,6 @@ export interface operations {
                     "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
                     "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
                     "X-Request-Id": components["headers"]["X-Request-Id"];
-                    "X-Should-Retry": components["headers"]["X-Should-Retry"];
                     [name: string]: unknown;
                 };
                 content: {
