@@ -97,6 +97,37 @@ func TestNestedSideBySide(t *testing.T) {
 	})
 }
 
+// TestSlotsOfEndedSiblings checks that agents which only wait for nested ones use no slot, also after their siblings have
+// ended.
+func TestSlotsOfEndedSiblings(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const levels, width, most = 6, 32, 8
+		var running, peak atomic.Int64
+		slow := funcAgent(func(_ context.Context, _ agent.Invocation, yield func(agentsvc.Event, error) bool) {
+			peak.Store(max(peak.Load(), running.Add(1)))
+			time.Sleep(time.Minute)
+			running.Add(-1)
+			yield(newCompletedEvent("done"), nil)
+		})
+		quick := funcAgent(func(_ context.Context, _ agent.Invocation, yield func(agentsvc.Event, error) bool) {
+			yield(newCompletedEvent("done"), nil)
+		})
+		var members []agent.Member
+		for i := range width {
+			members = append(members, newMember(fmt.Sprint("m", i), slow))
+		}
+		nested := agent.Agent(agent.NewParallel(members, agent.GroupOptions{}))
+		for range levels {
+			nested = agent.NewParallel([]agent.Member{newMember("quick", quick), newMember("nested", nested)}, agent.GroupOptions{})
+		}
+		collectFacts(t, nested, newInvocation("go"), 0)
+		if peak.Load() != most {
+			t.Errorf("%d at the same time, want %d", peak.Load(), most)
+		}
+	})
+}
+
 // TestOneYieldAtATime checks that events of concurrent members are yielded one by one.
 func TestOneYieldAtATime(t *testing.T) {
 	t.Parallel()

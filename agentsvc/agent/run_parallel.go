@@ -12,8 +12,8 @@ import (
 const maxParallelAgents = 8
 
 // agentSlots is a semaphore that all agents of a turn share: a slot for each sub-agent at work beyond the first. An
-// agent whose sub-agents run only waits for them, so the first of them needs no slot, and nested agents that find no
-// free slot run one after the other instead of waiting for each other. A bound for each agent alone would multiply with
+// agent whose sub-agents run only waits for them, so one of them needs no slot, and nested agents that find no free
+// slot run one after the other instead of waiting for each other. A bound for each agent alone would multiply with
 // each level: 8 at each of 7 levels are 2,097,152 sub-agents.
 type agentSlots chan struct{}
 
@@ -38,67 +38,57 @@ type emitFunc func(agentsvc.Event) bool
 func runParallel(parent context.Context, slots agentSlots, n int, yield func(agentsvc.Event, error) bool, job func(ctx context.Context, i int, out emitFunc) error) error {
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
-	// messages is one event on its way to the caller's goroutine, and the channel of its answer, which is buffered so
+	// emission is one event on its way to the caller's goroutine, and the channel of its answer, which is buffered so
 	// that the caller never blocks on a job.
-	type messages struct {
-		ev    agentsvc.Event
-		heard chan bool
+	type emission struct {
+		ev        agentsvc.Event
+		delivered chan bool
 	}
-	// outcome is the end of a job.
-	type outcome struct {
-		err       error
-		usedASlot bool
-	}
-	events, ended := make(chan messages), make(chan outcome)
+	events, ended := make(chan emission), make(chan error)
 	out := func(ev agentsvc.Event) bool {
-		s := messages{ev, make(chan bool, 1)}
-		events <- s
-		return <-s.heard
+		e := emission{ev, make(chan bool, 1)}
+		events <- e
+		return <-e.delivered
 	}
+	// The jobs that are running have one slot fewer than they are.
 	next, running := 0, 0
-	// withoutSlot reports that the job that needs no slot is running.
-	withoutSlot := false
-	start := func(usesSlot bool) {
+	start := func() {
 		i := next
 		next, running = next+1, running+1
-		go func() {
-			ended <- outcome{callSafely(func() error { return job(ctx, i, out) }), usesSlot}
-		}()
+		go func() { ended <- callSafely(func() error { return job(ctx, i, out) }) }()
 	}
 	var first error
 	// brokenOff is set when the consumer stopped: yield must not be called again.
 	brokenOff := false
 	for {
-		if next < n && !withoutSlot && ctx.Err() == nil {
-			withoutSlot = true
-			start(false)
-		}
+		mayStart := next < n && ctx.Err() == nil
 		if running == 0 {
-			break
+			if !mayStart {
+				break
+			}
+			start()
+			continue
 		}
 		var free agentSlots // nil, which is never ready, if no further job is to start
-		if next < n && ctx.Err() == nil {
+		if mayStart {
 			free = slots
 		}
 		select {
 		case free <- struct{}{}:
-			start(true)
-		case s := <-events:
-			deliver := !brokenOff && (ctx.Err() == nil || s.ev.Result != nil)
-			if deliver && !yield(s.ev, nil) {
+			start()
+		case e := <-events:
+			deliver := !brokenOff && (ctx.Err() == nil || e.ev.Result != nil)
+			if deliver && !yield(e.ev, nil) {
 				brokenOff, deliver = true, false
 				cancel()
 			}
-			s.heard <- deliver
-		case o := <-ended:
-			running--
-			if o.usedASlot {
-				<-slots
-			} else {
-				withoutSlot = false
+			e.delivered <- deliver
+		case err := <-ended:
+			if running--; running > 0 {
+				<-slots // does not block: it is one of these jobs' own
 			}
-			if o.err != nil && first == nil {
-				first = o.err
+			if err != nil && first == nil {
+				first = err
 				cancel()
 			}
 		}

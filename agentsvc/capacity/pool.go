@@ -7,7 +7,8 @@
 // [MemoryReservation.ReserveBytes] or [MemoryReservation.ReserveTotal] first, and stops if that returns an error. The numbers are
 // estimates of the caller, not measured memory.
 //
-// The pool is fair between apps: see [Pool]. It does not bound the number of requests; that is what limits do.
+// The pool is fair between apps: see [Pool]. It does not bound the number of requests and streams: the rate limits of
+// apps do, and the bounds of connections and open requests in package listener.
 package capacity
 
 import (

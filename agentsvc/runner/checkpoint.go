@@ -68,8 +68,8 @@ func (exe *execution) flushPending(ctx context.Context) error {
 	return exe.writeRecord(ctx, store.Record{Events: exe.pending})
 }
 
-// RecoveryPolicy chooses which interrupted runs, those whose process stopped in the middle of an attempt, continue.
-// The others fail. The zero value continues all.
+// RecoveryPolicy chooses which runs that were cut off, because their process stopped in the middle of an attempt,
+// continue. The others fail. The zero value continues all.
 type RecoveryPolicy struct {
 	// NeverAfterMessage applies to runs of a task's first turn, NeverAfterHuman to runs of later turns, which began
 	// with a human's decision or answer.
@@ -79,7 +79,7 @@ type RecoveryPolicy struct {
 	MaxAge time.Duration
 }
 
-// checkRecovery returns an [interruptedError] if run was interrupted and may not continue, else nil. last is the time
+// checkRecovery returns a [cutOffError] if run was cut off and may not continue, else nil. last is the time
 // of the turn's last fact, zero if there is none.
 func (r RecoveryPolicy) checkRecovery(run store.Run, last time.Time) error {
 	never := r.NeverAfterMessage
@@ -91,18 +91,18 @@ func (r RecoveryPolicy) checkRecovery(run store.Run, last time.Time) error {
 	case !run.WasCutOff:
 		return nil
 	case never:
-		return &interruptedError{"its app does not allow interrupted tasks to continue"}
+		return &cutOffError{"its app does not allow interrupted tasks to continue"}
 	case r.MaxAge > 0 && !last.IsZero() && age > r.MaxAge:
-		return &interruptedError{fmt.Sprintf("its last step was %v ago, and its app allows interrupted tasks to continue for %v", age.Round(time.Second), r.MaxAge)}
+		return &cutOffError{fmt.Sprintf("its last step was %v ago, and its app allows interrupted tasks to continue for %v", age.Round(time.Second), r.MaxAge)}
 	}
 	return nil
 }
 
-// interruptedError reports why an interrupted run does not continue. Callers may read its text.
-type interruptedError struct {
+// cutOffError reports why a run that was cut off does not continue. Callers may read its text.
+type cutOffError struct {
 	reason string
 }
 
-func (e *interruptedError) Error() string {
+func (e *cutOffError) Error() string {
 	return "The server stopped in the middle of the task, and " + e.reason + "."
 }

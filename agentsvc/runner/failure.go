@@ -44,7 +44,7 @@ func describeFailure(err error) (text string, f agentsvc.Failure) {
 	if absent, ok := errors.AsType[*tool.UnavailableError](err); ok {
 		return err.Error(), agentsvc.Failure{Code: agentsvc.FailureUnavailable, Details: map[string]any{"tools": absent.Source}}
 	}
-	if _, ok := errors.AsType[*interruptedError](err); ok {
+	if _, ok := errors.AsType[*cutOffError](err); ok {
 		return err.Error(), agentsvc.Failure{Code: agentsvc.FailureAborted}
 	}
 	if _, ok := errors.AsType[*store.UnavailableError](err); ok {

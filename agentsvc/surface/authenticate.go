@@ -48,8 +48,8 @@ type Request struct {
 	stream bool
 	// releaseApp returns Runtime to the cache; nil once it has been called.
 	releaseApp func()
-	// releaseTokens returns what limits reserved for the call, unless a turn was written that carries the
-	// reservation; nil = nothing is reserved. Set by AdmitCall, cleared by returnTokens.
+	// releaseTokens releases what limits reserved for the call, unless a turn was written that carries the
+	// reservation; nil = nothing is reserved. Set by AdmitCall, cleared by releaseReservedTokens.
 	releaseTokens func()
 }
 
@@ -243,7 +243,7 @@ func (a *Access) CheckTenant(tenant, agent string) error {
 // ReleaseApp returns the app's runtime to the cache, which may then replace and close it, and releases what is reserved
 // for the call and for the request's body. It may be called more than once.
 func (req *Request) ReleaseApp() {
-	req.returnTokens()
+	req.releaseReservedTokens()
 	if req.releaseApp != nil {
 		req.releaseApp()
 		req.releaseApp = nil

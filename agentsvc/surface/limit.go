@@ -30,7 +30,7 @@ func (req *Request) AdmitCall(ctx context.Context, sub *task.Submission) (err er
 		writeLimitHeaders(req.requestRecord.writer.Header(), states, err)
 	}
 	if err == nil {
-		req.returnTokens()
+		req.releaseReservedTokens()
 		req.releaseTokens = releaseTokens
 	}
 	if rule := exhaustedRule(err); rule != "" && req.server.options.OnRefused != nil {
@@ -56,9 +56,9 @@ func exhaustedRule(err error) string {
 // BudgetRule is the name that stands for every budget where refused calls are counted.
 const BudgetRule = "budget"
 
-// returnTokens gives back what limits reserved for the call, unless a turn was written that carries it. It may be
+// releaseReservedTokens releases what limits reserved for the call, unless a turn was written that carries it. It may be
 // called more than once.
-func (req *Request) returnTokens() {
+func (req *Request) releaseReservedTokens() {
 	if releaseTokens := req.releaseTokens; releaseTokens != nil {
 		req.releaseTokens = nil
 		releaseTokens()

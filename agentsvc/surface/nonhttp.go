@@ -30,9 +30,9 @@ func (w headerWriter) Write(b []byte) (int, error) { return len(b), nil }
 func (w headerWriter) WriteHeader(int)             {}
 
 // WriteEvents is [Request.StreamEvents] for other transports: it passes each event of f, encoded by d, to write
-// together with its sequence, until the events end. An error of write ends it and is not returned: it means that the
-// client disconnected. It returns [apierror.ErrStopping] if the server ends its streams, else the error of the
-// subscription.
+// together with its sequence, until the events end. An error of write ends it; those that mean that the client
+// disconnected are not returned. It returns [apierror.ErrStopping] if the server ends its streams, else the error of
+// the subscription.
 func (req *Request) WriteEvents(f *stream.Subscription, d stream.Encoder, write func(seq int64, body any) error) error {
 	req.openStream()
 	defer req.closeStream()

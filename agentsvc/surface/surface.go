@@ -39,9 +39,10 @@
 //
 // To add a protocol, write a package below this one with a function that returns routes; their handlers decode, call and
 // encode. It needs a [stream.Encoder] if it streams and an [apierror.Encoder] if its errors have a form of their own.
-// Add its routes to newProtocolRoutes in cmd/stoa/server/surfaces.go and to the two lists of openapi's tests
-// (openapi_test.go, routes_test.go), its layer to cmd/stoa/plan_test.go, and descriptions to openapi/descriptions.json.
-// Authentication, limits, errors and tracing follow from the fields of [Route]. TestIsolation (cmd/stoa/isolation_test.go) and TestMatrix
+// Add its routes to newProtocolRoutes in cmd/stoa/server/surfaces.go, to the lists of openapi's tests (openapi_test.go,
+// routes_test.go, and accepts_test.go for bodies with a type), and to config.RoutePatterns, the paths that no webhook can
+// have; its layer to cmd/stoa/plan_test.go, and descriptions to openapi/descriptions.json. Authentication, limits, errors
+// and tracing follow from the fields of [Route]. TestIsolation (cmd/stoa/isolation_test.go) and TestMatrix
 // (cmd/stoa/matrix_test.go) fail until they have a row for each new route; addProtocolRows (cmd/stoa/protocols_test.go)
 // has the rows of protocols for both. Two things only some protocols have: a form of push
 // notifications (newDispatchers in cmd/stoa/server/notify.go) and an interface in agent cards (package agentcard). One

@@ -156,7 +156,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 }
 
 // syncSchedules stores the schedules of the apps whose generation has changed since they were stored. The default app
-// has no record in the database: its generation is compared with the one in this process.
+// has no record in the database: its generation is compared with the one in this process. Its Crons are always known,
+// because its file was built before it came here.
 func (s *Scheduler) syncSchedules(ctx context.Context) error {
 	defaultApp, err := s.options.LoadConfigured(ctx, tenancy.DefaultID)
 	switch {

@@ -71,7 +71,7 @@ export function useConfigText(source: Source, enabled = true) {
 function useAppSource(): Source | null | undefined {
   const caller = useCaller();
   const health = useQuery({ queryKey: ["health"], queryFn: ({ signal }) => get<Schema["Health"]>("/health", signal, null) });
-  if (caller.isPending) return undefined;
+  if (caller.isLoading) return undefined; // an operator is no caller
   if (caller.data?.app !== defaultApp) return ofApp;
   if (health.isPending) return undefined;
   return health.data?.studio_mode ? ofServer : null;

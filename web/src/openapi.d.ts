@@ -6701,7 +6701,6 @@ export interface components {
             headers: {
                 "Retry-After": components["headers"]["Retry-After"];
                 "X-Request-Id": components["headers"]["X-Request-Id"];
-                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6712,7 +6711,6 @@ export interface components {
         OpenAIError400: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
-                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6724,7 +6722,6 @@ export interface components {
             headers: {
                 "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
                 "X-Request-Id": components["headers"]["X-Request-Id"];
-                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6735,7 +6732,6 @@ export interface components {
         OpenAIError403: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
-                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6746,7 +6742,6 @@ export interface components {
         OpenAIError404: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
-                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6757,7 +6752,6 @@ export interface components {
         OpenAIError409: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
-                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6768,7 +6762,6 @@ export interface components {
         OpenAIError413: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
-                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6796,7 +6789,6 @@ export interface components {
                 "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
                 "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
                 "X-Request-Id": components["headers"]["X-Request-Id"];
-                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6807,7 +6799,6 @@ export interface components {
         OpenAIError431: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
-                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6818,7 +6809,6 @@ export interface components {
         OpenAIError500: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
-                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {
@@ -6830,7 +6820,6 @@ export interface components {
             headers: {
                 "Retry-After": components["headers"]["Retry-After"];
                 "X-Request-Id": components["headers"]["X-Request-Id"];
-                "X-Should-Retry": components["headers"]["X-Should-Retry"];
                 [name: string]: unknown;
             };
             content: {

@@ -167,7 +167,7 @@ func syntaxProblem(src []byte, err error) Problem {
 		}
 		p.Column = firstColumn(src, p.Line)
 		p.Message += ": " + m[2]
-		if isTabIndented(src, p.Line) {
+		if strings.Contains(m[2], "cannot start any token") && isTabIndented(src, p.Line) {
 			p.Message += ": the line is indented with a tab, YAML takes spaces"
 		}
 	}

@@ -13,12 +13,13 @@ import (
 // maxReread is the size of the largest document, in bytes, that is read a second time to find out where it is wrong.
 const maxReread = 1 << 20
 
-// step is one step of a path into a JSON document: a member of an object, or an item of a list.
+// step is one step of a path into a JSON document: item i of a list, or the member key of an object.
 type step struct {
 	list bool
 	i    int
 	key  string
-	read bool // the key
+	// read reports that key is the name of the member whose value comes next. Only findSteps uses it.
+	read bool
 }
 
 // formatPath returns the path of steps, such as items[0].amount.
@@ -43,9 +44,9 @@ func locateTypeError(body []byte, v any, wrong *json.UnmarshalTypeError) string 
 	if len(body) > maxReread {
 		return field
 	}
-	at := stepsToOffset(body, wrong.Offset)
+	at := findSteps(body, wrong.Offset)
 	// A type with an UnmarshalJSON of its own decodes a part of the body, and its offsets count from there.
-	if fieldOf(t, at) != field {
+	if findField(t, at) != field {
 		return field
 	}
 	return formatPath(at)
@@ -69,9 +70,9 @@ func dropEmbedded(t reflect.Type, field string) string {
 	return path
 }
 
-// fieldOf returns the path that encoding/json reports for the value at steps in a t, without the names of embedded
+// findField returns the path that encoding/json reports for the value at steps in a t, without the names of embedded
 // structs. It returns "" if steps lead out of the type, or into one with an UnmarshalJSON of its own.
-func fieldOf(t reflect.Type, steps []step) string {
+func findField(t reflect.Type, steps []step) string {
 	field := ""
 	for _, s := range steps {
 		for t.Kind() == reflect.Pointer {
@@ -103,9 +104,9 @@ func elementType(t reflect.Type) reflect.Type {
 	return t
 }
 
-// stepsToOffset returns the path to the value of a JSON document that ends at offset or begins there, nil if there is
+// findSteps returns the steps to the value of a JSON document that ends at offset or begins there, nil if there is
 // none.
-func stepsToOffset(body []byte, offset int64) []step {
+func findSteps(body []byte, offset int64) []step {
 	var at []step
 	d := json.NewDecoder(bytes.NewReader(body))
 	for {

@@ -1,6 +1,8 @@
 package decode
 
 import (
+	"cmp"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -45,12 +47,12 @@ func CheckURL(u *url.URL) error {
 	if err != nil {
 		return agentsvc.NewInvalidError("query", "is not a valid URL query")
 	}
-	for name, values := range query {
+	for _, name := range slices.Sorted(maps.Keys(query)) {
 		if !isText(name) {
 			return agentsvc.NewInvalidError("query", "has a name that is not text")
 		}
-		if slices.ContainsFunc(values, func(v string) bool { return !isText(v) }) {
-			return agentsvc.NewInvalidError(name, "must be text")
+		if slices.ContainsFunc(query[name], func(v string) bool { return !isText(v) }) {
+			return agentsvc.NewInvalidError(cmp.Or(name, "query"), "must be text")
 		}
 	}
 	return nil

@@ -116,17 +116,27 @@ func TestIntegerBounds(t *testing.T) {
 			}
 		}
 	})
+	schemas := doc["components"].(map[string]any)["schemas"].(map[string]any)
+	for _, name := range []string{"AgentTaskList", "AgentTaskSubscribe", "A2ATaskListParams", "A2ATaskListParams03"} {
+		for member, schema := range schemas[name].(map[string]any)["properties"].(map[string]any) {
+			// Milliseconds since 1970 may be negative.
+			if schema := schema.(map[string]any); schema["type"] == "integer" && schema["minimum"] == nil && member != "lastUpdatedAfter" {
+				t.Errorf("%s of %s has no minimum", member, name)
+			}
+		}
+	}
 }
 
-// TestShouldRetry checks that the errors of OpenAI's API have the header that keeps clients from a second attempt, and that
-// other answers do not.
+// TestShouldRetry checks that the errors of tasks in OpenAI's API have the header that keeps clients from a second attempt,
+// and that other answers do not.
 func TestShouldRetry(t *testing.T) {
 	t.Parallel()
 	_, doc := buildDocument(t)
 	responses := doc["components"].(map[string]any)["responses"].(map[string]any)
 	for _, status := range []string{"", "422", "429", "503", "504"} {
-		if headers := responses["OpenAIError"+status].(map[string]any)["headers"].(map[string]any); headers["X-Should-Retry"] == nil {
-			t.Errorf("OpenAIError%s has no X-Should-Retry", status)
+		has := responses["OpenAIError"+status].(map[string]any)["headers"].(map[string]any)["X-Should-Retry"] != nil
+		if want := status == "422" || status == "504"; has != want {
+			t.Errorf("OpenAIError%s has X-Should-Retry: %v, want %v", status, has, want)
 		}
 	}
 	ok := doc["paths"].(map[string]any)["/openai/v1/responses"].(map[string]any)["post"].(map[string]any)["responses"].(map[string]any)["200"].(map[string]any)

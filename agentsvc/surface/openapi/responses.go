@@ -119,7 +119,7 @@ func (b builder) errorRef(status int, schema, mediaType string) jsonObject {
 	if status != 0 {
 		name, description = schema+strconv.Itoa(status), http.StatusText(status)
 	}
-	if schema == openAIError {
+	if schema == openAIError && (status == http.StatusUnprocessableEntity || status == http.StatusGatewayTimeout) { // those of tasks
 		headers = append(headers, "X-Should-Retry")
 	}
 	switch status {

@@ -131,7 +131,7 @@ func TestStream(t *testing.T) {
 		{"tells an error at its end", false, func(_ context.Context, yield func(agentsvc.Event, error) bool) {
 			_ = yield(status(1, agentsvc.Working), nil) && yield(agentsvc.Event{}, errors.New("secret"))
 		}, "id: 1\ndata: \"working\"\n\ndata: \"" + apierror.TextInternal + "\"\n\n", true},
-		{"tells that an event cannot be encoded", false, func(_ context.Context, yield func(agentsvc.Event, error) bool) {
+		{"reports an event that cannot be encoded", false, func(_ context.Context, yield func(agentsvc.Event, error) bool) {
 			yield(agentsvc.Event{Seq: 1, Attempt: &agentsvc.Attempt{}}, nil)
 		}, "data: \"" + apierror.TextInternal + "\"\n\n", true},
 		{"asks to come back where the database is away", false, func(_ context.Context, yield func(agentsvc.Event, error) bool) {

@@ -43,17 +43,20 @@
 //     Runs.advanceTask compares it, and all other statements of a record depend on that),
 //     agentsvc/store/record.go (Runs.appendRecord, where no row is a lost lease), agentsvc/queue/heartbeat.go
 //     (heartbeater.renewBeforeExpiry, heartbeater.confirmHeartbeat), agentsvc/queue/active_run.go (activeRuns.stopLost),
-//     agentsvc/leasecheck.go (LeaseCheck.Check, before each effect outside).
+//     agentsvc/leasecheck.go (LeaseCheck.Check, before each effect outside: agentsvc/tool/set.go,
+//     agentsvc/agent/remote.go, agentsvc/llm/upstream/transport.go).
 //   - How does a decision continue a turn? agentsvc/surface/tenantapi/decision.go (newDecisionHandler),
 //     agentsvc/task/decide.go (Decisions.Decide, turnFactory.newDecisionPlan), agentsvc/store/approval.go
 //     (Approvals.RecordDecisions), agentsvc/task/accept.go (pipeline.dispatch). A message can carry decisions too
-//     (agentsvc/task/submit.go). The new run reads the decision in agentsvc/runner/turn_state.go (turnState.applyDecision),
-//     and agentsvc/agent/llm.go (llmRun.runSteps) hands the approved call to agentsvc/agent/tool_call.go
+//     (agentsvc/task/submit.go). The new run reads the decision in agentsvc/runner/execution.go
+//     (execution.replayJournal) and agentsvc/runner/turn_state.go (turnState.applyDecision), and agentsvc/agent/llm.go (llmRun.runSteps) hands the approved call to agentsvc/agent/tool_call.go
 //     (toolCalls.resumeCalls), which runs it by agentsvc/tool/set.go (Set.Call).
 //   - What does a slow reader of a stream cost? agentsvc/surface/stream/writesse.go (Subscription.WriteSSE),
 //     agentsvc/surface/sse/sse.go (Writer.flushBuffer sets the deadline of each write), agentsvc/task/hub.go
 //     (Hub.publishLocal bounds the queue of a subscription), agentsvc/task/follow.go (logReader.stream, in which a reader
-//     that lags reads the log again). A write may take [surface.Timeouts].PieceTimeout.
+//     that lags reads the log again). A write may take [surface.Timeouts].PieceTimeout. What an app's requests and streams
+//     have in memory together: agentsvc/capacity/pool.go (Pool); how many are open: listener/limiter.go.
+//   - What happens to usage while the database is away? billing/usage/pending.go.
 //   - What follows a new revision? tenancy/runtimecache/cache.go (Cache.Acquire returns a new runtime from then on; the
 //     former one while the new revision cannot be built), and
 //     for a run that was accepted before execution.go (Execution.executeRun keeps its revision). Schedules:
