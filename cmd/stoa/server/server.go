@@ -49,8 +49,9 @@
 //     agentsvc/task/decide.go (Decisions.Decide, turnFactory.newDecisionPlan), agentsvc/store/approval.go
 //     (Approvals.RecordDecisions), agentsvc/task/accept.go (pipeline.dispatch). A message can carry decisions too
 //     (agentsvc/task/submit.go). The new run reads the decision in agentsvc/runner/execution.go
-//     (execution.replayJournal) and agentsvc/runner/turn_state.go (turnState.applyDecision), and agentsvc/agent/llm.go (llmRun.runSteps) hands the approved call to agentsvc/agent/tool_call.go
-//     (toolCalls.resumeCalls), which runs it by agentsvc/tool/set.go (Set.Call).
+//     (execution.replayJournal) and agentsvc/runner/turn_state.go (turnState.applyDecision), and agentsvc/agent/llm.go
+//     (llmRun.runSteps) hands the approved call to agentsvc/agent/tool_call.go (toolCalls.resumeCalls), which runs it by
+//     agentsvc/tool/set.go (Set.Call).
 //   - What does a slow reader of a stream cost? agentsvc/surface/stream/writesse.go (Subscription.WriteSSE),
 //     agentsvc/surface/sse/sse.go (Writer.flushBuffer sets the deadline of each write), agentsvc/task/hub.go
 //     (Hub.publishLocal bounds the queue of a subscription), agentsvc/task/follow.go (logReader.stream, in which a reader
