@@ -17,8 +17,10 @@ func TestURLs(t *testing.T) {
 	for _, path := range []string{"/admin/apps/%00/ledger", "/admin/apps/%ff/credits", "/admin/apps/acme/invoices/a%00b", "/admin/apps/acme/invoices/%C3%28"} {
 		cases = append(cases, requestCase{"no text", "GET", path, testSecret, nil, 404, "NOT_FOUND"})
 	}
-	for _, query := range []string{"app=%00", "actor=%ff", "action=a%00b", "app=%zz", "app=acme;actor=x", "%00=1"} {
-		cases = append(cases, requestCase{"no text", "GET", "/admin/audit?" + query, testSecret, nil, 400, "query"})
+	for query, field := range map[string]string{
+		"app=%00": "app", "actor=%ff": "actor", "action=a%00b": "action", "app=%zz": "query", "app=acme;actor=x": "query", "%00=1": "query", "=%00": "query",
+	} {
+		cases = append(cases, requestCase{"no text", "GET", "/admin/audit?" + query, testSecret, nil, 400, `"field":"` + field + `"`})
 	}
 	h.checkRequests(t, append(cases,
 		requestCase{"a key that is none", "DELETE", "/admin/apps/acme/keys/%00", testSecret, nil, 404, "NOT_FOUND"},
