@@ -43,8 +43,8 @@
 //     Runs.advanceTask compares it, and all other statements of a record depend on that),
 //     agentsvc/store/record.go (Runs.appendRecord, where no row is a lost lease), agentsvc/queue/heartbeat.go
 //     (heartbeater.renewBeforeExpiry, heartbeater.confirmHeartbeat), agentsvc/queue/active_run.go (activeRuns.stopLost),
-//     agentsvc/leasecheck.go (LeaseCheck.Check, before each effect outside: agentsvc/tool/set.go,
-//     agentsvc/agent/remote.go, agentsvc/llm/upstream/transport.go).
+//     agentsvc/leasecheck.go (LeaseCheck.Check), which agentsvc/tool/set.go, agentsvc/agent/remote.go and
+//     agentsvc/llm/upstream/transport.go call before each effect outside.
 //   - How does a decision continue a turn? agentsvc/surface/tenantapi/decision.go (newDecisionHandler),
 //     agentsvc/task/decide.go (Decisions.Decide, turnFactory.newDecisionPlan), agentsvc/store/approval.go
 //     (Approvals.RecordDecisions), agentsvc/task/accept.go (pipeline.dispatch). A message can carry decisions too
