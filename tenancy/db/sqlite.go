@@ -40,12 +40,11 @@ type sqliteOptions struct {
 // platformFileOptions are the options of the platform's own file.
 var platformFileOptions = sqliteOptions{readers: 4, idle: 4, erase: true}
 
-// registerNowFunc registers the SQL function stoa_now(), microseconds since 1970, for all connections of the process.
-// Unlike on PostgreSQL it is the time of the call, not of the transaction's start.
-var registerNowFunc = sync.OnceValue(func() error {
-	return sqlite.RegisterScalarFunction("stoa_now", 0, func(*sqlite.FunctionContext, []driver.Value) (driver.Value, error) {
-		return time.Now().UnixMicro(), nil
-	})
+// errNowFunc is the error of registering the SQL function stoa_now(), microseconds since 1970, for all connections of the
+// process. Unlike on PostgreSQL it is the time of the call, not of the transaction's start. It is registered before any
+// connection is opened, because the driver does not synchronize the two.
+var errNowFunc = sqlite.RegisterScalarFunction("stoa_now", 0, func(*sqlite.FunctionContext, []driver.Value) (driver.Value, error) {
+	return time.Now().UnixMicro(), nil
 })
 
 // sqliteEngine executes batches on SQLite. One connection writes, others read in WAL mode, where readers do not block
@@ -73,8 +72,8 @@ type sqliteEngine struct {
 // openSQLite opens the file at path, or ":memory:", in one of three ways: in memory, a trusted file, or a tenant's
 // file.
 func openSQLite(ctx context.Context, path string, use sqliteOptions) (engine, error) {
-	if err := registerNowFunc(); err != nil {
-		return nil, fmt.Errorf("register stoa_now: %w", err)
+	if errNowFunc != nil {
+		return nil, fmt.Errorf("register stoa_now: %w", errNowFunc)
 	}
 	l := &sqliteEngine{writeStmts: map[string]*sql.Stmt{}, maxDuration: use.maxDuration}
 	open := l.openFile
