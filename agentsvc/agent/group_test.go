@@ -68,31 +68,53 @@ func TestSideBySide(t *testing.T) {
 	})
 }
 
+// busyAgent is a member of groups that works for a second of the clock of package synctest, and counts how often it ran
+// and how many of its runs were at work at the same time.
+type busyAgent struct {
+	mu                 sync.Mutex
+	running, peak, ran int
+}
+
+func (b *busyAgent) Run(context.Context, agent.Invocation) iter.Seq2[agentsvc.Event, error] {
+	return func(yield func(agentsvc.Event, error) bool) {
+		b.add(1)
+		<-time.After(time.Second)
+		b.add(-1)
+		yield(newCompletedEvent("done"), nil)
+	}
+}
+
+// add counts n runs more at work.
+func (b *busyAgent) add(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.running, b.ran = b.running+n, b.ran+max(n, 0)
+	b.peak = max(b.peak, b.running)
+}
+
+// newGroupOf returns a parallel group of width members that are all the same agent.
+func newGroupOf(width int, member agent.Agent) agent.Agent {
+	var members []agent.Member
+	for i := range width {
+		members = append(members, newMember(fmt.Sprint("m", i), member))
+	}
+	return agent.NewParallel(members, agent.GroupOptions{})
+}
+
 // TestNestedSideBySide checks that the sub-agents of a turn share one bound at all levels of nesting, that they use it up
 // and that all of them run.
 func TestNestedSideBySide(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const width, levels, most = 5, 4, 8
-		var running, peak, ran atomic.Int64
-		nested := agent.Agent(funcAgent(func(_ context.Context, _ agent.Invocation, yield func(agentsvc.Event, error) bool) {
-			peak.Store(max(peak.Load(), running.Add(1)))
-			time.Sleep(time.Second)
-			running.Add(-1)
-			ran.Add(1)
-			yield(newCompletedEvent("done"), nil)
-		}))
-		leaves := int64(1)
+		var leaf busyAgent
+		nested, leaves := agent.Agent(&leaf), 1
 		for range levels {
-			var members []agent.Member
-			for i := range width {
-				members = append(members, newMember(fmt.Sprint("m", i), nested))
-			}
-			nested, leaves = agent.NewParallel(members, agent.GroupOptions{}), leaves*width
+			nested, leaves = newGroupOf(width, nested), leaves*width
 		}
 		collectFacts(t, nested, newInvocation("go"), 0)
-		if peak.Load() != most || ran.Load() != leaves {
-			t.Errorf("%d of %d ran, %d at the same time, want %d", ran.Load(), leaves, peak.Load(), most)
+		if leaf.peak != most || leaf.ran != leaves {
+			t.Errorf("%d of %d ran, %d at the same time, want %d", leaf.ran, leaves, leaf.peak, most)
 		}
 	})
 }
@@ -103,27 +125,17 @@ func TestSlotsOfEndedSiblings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const levels, width, most = 6, 32, 8
-		var running, peak atomic.Int64
-		slow := funcAgent(func(_ context.Context, _ agent.Invocation, yield func(agentsvc.Event, error) bool) {
-			peak.Store(max(peak.Load(), running.Add(1)))
-			time.Sleep(time.Minute)
-			running.Add(-1)
-			yield(newCompletedEvent("done"), nil)
-		})
+		var slow busyAgent
 		quick := funcAgent(func(_ context.Context, _ agent.Invocation, yield func(agentsvc.Event, error) bool) {
 			yield(newCompletedEvent("done"), nil)
 		})
-		var members []agent.Member
-		for i := range width {
-			members = append(members, newMember(fmt.Sprint("m", i), slow))
-		}
-		nested := agent.Agent(agent.NewParallel(members, agent.GroupOptions{}))
+		nested := newGroupOf(width, &slow)
 		for range levels {
 			nested = agent.NewParallel([]agent.Member{newMember("quick", quick), newMember("nested", nested)}, agent.GroupOptions{})
 		}
 		collectFacts(t, nested, newInvocation("go"), 0)
-		if peak.Load() != most {
-			t.Errorf("%d at the same time, want %d", peak.Load(), most)
+		if slow.peak != most {
+			t.Errorf("%d at the same time, want %d", slow.peak, most)
 		}
 	})
 }

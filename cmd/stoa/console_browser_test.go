@@ -370,7 +370,7 @@ func requireBrowser(t *testing.T) (folder, chromium string) {
 	t.Helper()
 	folder = os.Getenv("STOA_TEST_BROWSER")
 	if folder == "" {
-		t.Skip("ATTENTION: without STOA_TEST_BROWSER (the folder that .ci/browser prints) nothing is tested in a real browser")
+		dbtest.SkipMissing(t, "STOA_TEST_BROWSER (the folder that .ci/browser prints) is not set: nothing is tested in a real browser")
 	}
 	chromium, err := exec.LookPath("chromium-headless-shell")
 	if err != nil {
