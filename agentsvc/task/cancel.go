@@ -161,40 +161,46 @@ func (c *Canceller) waitForCallEnd(ctx context.Context, memory *capacity.MemoryR
 	return agentsvc.ErrNotFound
 }
 
-// registerCall adds a tool call of a run of this process until over is called. The run is registered as a writer, so
-// the topic exists for as long.
+// registerCall adds a tool call of a run of this process until over is called.
 func (h *Hub) registerCall(key topicKey, call agentsvc.CallID, stop context.CancelCauseFunc) (over func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	t := h.ensureTopic(key)
+	t := h.useTopic(key, 0)
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.calls == nil {
 		t.calls = map[agentsvc.CallID]context.CancelCauseFunc{}
 	}
 	t.calls[call] = stop
 	return func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
+		t.mu.Lock()
 		delete(t.calls, call)
+		t.mu.Unlock()
+		h.dropTopic(key, t, 0)
 	}
 }
 
 // HasCall reports whether the tool call is in progress in this process.
 func (h *Hub) HasCall(tenant db.ID, task agentsvc.TaskID, call agentsvc.CallID) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	t := h.topics[topicKey{tenant, task}]
-	return t != nil && t.calls[call] != nil
+	return h.findCall(tenant, task, call) != nil
 }
 
 // StopCall cancels a tool call in this process with an [agentsvc.CallCancelledError] and reports whether it was in
 // progress here.
 func (h *Hub) StopCall(tenant db.ID, task agentsvc.TaskID, call agentsvc.CallID, reason string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	t := h.topics[topicKey{tenant, task}]
-	if t == nil || t.calls[call] == nil {
+	stop := h.findCall(tenant, task, call)
+	if stop == nil {
 		return false
 	}
-	t.calls[call](&agentsvc.CallCancelledError{Reason: reason})
+	stop(&agentsvc.CallCancelledError{Reason: reason})
 	return true
+}
+
+// findCall returns the function that cancels a tool call in progress in this process, nil if there is no such call.
+func (h *Hub) findCall(tenant db.ID, task agentsvc.TaskID, call agentsvc.CallID) context.CancelCauseFunc {
+	t := h.findTopic(topicKey{tenant, task})
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.calls[call]
 }

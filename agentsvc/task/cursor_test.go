@@ -9,7 +9,7 @@ import (
 	"stoa/agentsvc"
 )
 
-// TestYieldEvents: queued events and the log's facts come out as one stream in order, whichever source had an event
+// TestYieldEvents: taken events and the log's facts come out as one stream in order, whichever source had an event
 // first.
 func TestYieldEvents(t *testing.T) {
 	fact := func(seq int64, message agentsvc.MessageID) agentsvc.Event {
@@ -47,7 +47,9 @@ func TestYieldEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var got []string
 			cur := cursor{sentBytes: map[agentsvc.MessageID]int{}}
-			rest, more := cur.yieldEvents(c.news, c.facts, func(ev agentsvc.Event, _ error) bool {
+			news := joinChunks(c.news)
+			take := func() (evs []agentsvc.Event) { evs, news = news, nil; return evs }
+			rest, more := cur.yieldEvents(nil, take, c.facts, func(ev agentsvc.Event, _ error) bool {
 				if ch := ev.Chunk; ch != nil {
 					got = append(got, string(ch.Message)+":"+ch.Text)
 				} else {

@@ -3,6 +3,7 @@ package task
 import (
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"stoa/agentsvc"
 )
@@ -18,10 +19,11 @@ const (
 type draft struct {
 	message  agentsvc.MessageID
 	afterSeq int64 // sequence of the last fact before its last chunk
-	text     []byte
+	// text only grows, so that copies of the draft may be read without topic.mu.
+	text []byte
 }
 
-// drafts are the drafts of one task, the oldest first. Hub.mu guards them.
+// drafts are the drafts of one task, the oldest first. topic.mu guards them.
 type drafts []draft
 
 // applyEvents updates the drafts: a chunk extends one, the fact with the whole message removes it, and the end or
@@ -71,17 +73,21 @@ func (ds *drafts) removeDraft(m agentsvc.MessageID) {
 	*ds = slices.DeleteFunc(*ds, func(d draft) bool { return d.message == m })
 }
 
-// toChunk returns the whole draft as one chunk.
-func (d draft) toChunk() *agentsvc.Chunk {
-	return &agentsvc.Chunk{Message: d.message, Text: string(d.text), After: d.afterSeq}
+// toChunk returns the text of the draft from offset, at most maxBytes and not a part of a character, as a chunk.
+func (d draft) toChunk(offset, maxBytes int) *agentsvc.Chunk {
+	end := len(d.text)
+	if end-offset > maxBytes {
+		for end = offset + maxBytes; !utf8.RuneStart(d.text[end]) && end > offset+1; end-- {
+		}
+	}
+	return &agentsvc.Chunk{Message: d.message, Offset: offset, Text: string(d.text[offset:end]), After: d.afterSeq}
 }
 
-// mergeChunks joins adjacent chunks of one message, so that a reader behind its writer catches up in one step. It
-// reuses evs' array.
-func mergeChunks(evs []agentsvc.Event) []agentsvc.Event {
-	out := evs[:0]
+// joinChunks returns the events with adjacent chunks of one message joined, so that a reader behind its writer catches up
+// in few steps. It leaves evs as they are.
+func joinChunks(evs []agentsvc.Event) (joined []agentsvc.Event) {
 	for i := 0; i < len(evs); {
-		c := evs[i].Chunk
+		ev, c := evs[i], evs[i].Chunk
 		j := i + 1
 		if c != nil {
 			end := c.Offset + len(c.Text)
@@ -92,13 +98,13 @@ func mergeChunks(evs []agentsvc.Event) []agentsvc.Event {
 		}
 		if j > i+1 {
 			var text strings.Builder
-			for _, ev := range evs[i:j] {
-				text.WriteString(ev.Chunk.Text)
+			for _, next := range evs[i:j] {
+				text.WriteString(next.Chunk.Text)
 			}
-			evs[i].Chunk = &agentsvc.Chunk{Message: c.Message, Offset: c.Offset, Text: text.String(), After: evs[j-1].Chunk.After}
+			ev.Chunk = &agentsvc.Chunk{Message: c.Message, Offset: c.Offset, Text: text.String(), After: evs[j-1].Chunk.After}
 		}
-		out = append(out, evs[i])
+		joined = append(joined, ev)
 		i = j
 	}
-	return out
+	return joined
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"math"
+	"runtime"
 	"time"
 
 	"stoa/agentsvc"
@@ -24,6 +25,11 @@ const (
 	// While the task executes in this process the hub delivers every event; another process may still end the task
 	// (cancel, rescue).
 	localPollInterval = 10 * time.Second
+	// The readers of a tenant beyond unpacedReaders share a number of takes a second: each waits for readerPause times
+	// their number between two, and gets the deltas of that time as one. So thousands of readers of one tenant take a
+	// bounded part of the processors, whatever is written.
+	unpacedReaders = 128
+	readerPause    = 300 * time.Microsecond // divided by the number of processors
 )
 
 // logReader reads and follows the logs of one tenant's tasks.
@@ -49,18 +55,18 @@ func (l *logReader) follow(ctx context.Context, memory *capacity.MemoryReservati
 // the task ends. With look it begins with the log; without, a run of this process has begun or is about to, and
 // delivers its events through r.
 //
-// Two sources feed a reader: the subscription's queue, which is fast but may drop events, and the log, which is
-// complete. The cursor discards what was yielded already and detects gaps; a gap, a dropped queue or a signal of
-// another process makes it read the log. While no run of this process writes, the hub follows other processes
+// Two sources feed a reader: the task's recent events, which are fast but may be dropped, and the log, which is complete.
+// The cursor discards what was yielded already and detects gaps; a gap, dropped events or a signal of another process
+// make it read the log. While no run of this process writes, the hub follows other processes
 // (followRemote), and the log is polled in case their signals are lost.
 func (l *logReader) stream(ctx context.Context, memory *capacity.MemoryReservation, r *subscription, id agentsvc.TaskID, last int64, look bool, yield func(agentsvc.Event, error) bool) {
 	c := cursor{lastSeq: last, sentBytes: map[agentsvc.MessageID]int{}}
 	wait, here := firstPollInterval, !look
 	for {
 		before := c.lastSeq
-		n := r.drainQueue()
-		// rest are queued events before which facts are missing: the log has them.
-		rest, more := c.yieldEvents(n.events, nil, yield)
+		n := r.takeNews()
+		// rest are taken events before which facts are missing: the log has them.
+		rest, more := c.yieldEvents(n.events, func() []agentsvc.Event { return r.takePaced(ctx) }, nil, yield)
 		if !more || (look || rest != nil || n.lagged || n.signaled) && !l.read(ctx, memory, r, rest, id, &c, yield) {
 			return
 		}
@@ -96,9 +102,9 @@ func (l *logReader) stream(ctx context.Context, memory *capacity.MemoryReservati
 	}
 }
 
-// read yields what the log holds after c, in order with the queued events and those that r, which may be nil,
+// read yields what the log holds after c, in order with the events taken before and those that r, which may be nil,
 // receives meanwhile. It reports whether more may follow; after an error, which it yields, it reports false.
-func (l *logReader) read(ctx context.Context, memory *capacity.MemoryReservation, r *subscription, queued []agentsvc.Event, id agentsvc.TaskID, c *cursor, yield func(agentsvc.Event, error) bool) bool {
+func (l *logReader) read(ctx context.Context, memory *capacity.MemoryReservation, r *subscription, taken []agentsvc.Event, id agentsvc.TaskID, c *cursor, yield func(agentsvc.Event, error) bool) bool {
 	// The factor 2 covers a page as read and as encoded text, until its facts are yielded.
 	page := memory.NewPart(2)
 	defer page.ReleaseBytes()
@@ -110,13 +116,13 @@ func (l *logReader) read(ctx context.Context, memory *capacity.MemoryReservation
 			yield(agentsvc.Event{}, err)
 			return false
 		}
-		// Any chunk that precedes these facts was queued before they were committed, so it is in r's queue by now.
+		// Any chunk that precedes these facts was published before they were committed, so r can take it by now.
 		var more bool
-		if queued, more = c.yieldEvents(append(queued, r.drainEvents()...), facts, yield); !more {
+		if taken, more = c.yieldEvents(taken, func() []agentsvc.Event { return r.takePaced(ctx) }, facts, yield); !more {
 			return false
 		}
-		if !full && (queued == nil || len(facts) == 0) {
-			return true // if queued events are left, the facts before them were deleted with their task
+		if !full && (taken == nil || len(facts) == 0) {
+			return true // if taken events are left, the facts before them were deleted with their task
 		}
 	}
 }
@@ -134,6 +140,33 @@ func (l *logReader) loadPage(ctx context.Context, memory *capacity.MemoryReserva
 		}
 	}
 	return l.events.LoadPage(ctx, memory, id, after, pageEvents, pageBytes)
+}
+
+// takePaced is takeEvents after the pause that the tenant's number of readers demands.
+func (s *subscription) takePaced(ctx context.Context) []agentsvc.Event {
+	if s == nil {
+		return nil
+	}
+	if pause := s.hub.pauseOf(s.key.tenant); pause > 0 {
+		t := time.NewTimer(pause)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done(): // the caller notices
+		}
+	}
+	return s.takeEvents()
+}
+
+// pauseOf returns how long each reader of a tenant waits before it takes more events.
+func (h *Hub) pauseOf(tenant db.ID) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.readers[tenant]
+	if n <= unpacedReaders {
+		return 0
+	}
+	return time.Duration(n) * readerPause / time.Duration(runtime.GOMAXPROCS(0))
 }
 
 // loadLastTurn reads the facts of a task's last turn, page by page through its whole log.
@@ -185,9 +218,10 @@ type cursor struct {
 	sentBytes map[agentsvc.MessageID]int // by message; math.MaxInt once the whole message was yielded as a fact
 }
 
-// yieldEvents yields the queued events, each after those of facts that precede it, and then the rest of facts. It
-// returns the queued events before which facts are missing, and whether more may follow.
-func (c *cursor) yieldEvents(queued, facts []agentsvc.Event, yield func(agentsvc.Event, error) bool) (rest []agentsvc.Event, more bool) {
+// yieldEvents yields the taken events and those that take returns, until that returns none, each after those of facts
+// that precede it, and then the rest of facts. It returns the taken events before which facts are missing, and whether
+// more may follow.
+func (c *cursor) yieldEvents(taken []agentsvc.Event, take func() []agentsvc.Event, facts []agentsvc.Event, yield func(agentsvc.Event, error) bool) (rest []agentsvc.Event, more bool) {
 	upTo := func(seq int64) bool {
 		for len(facts) > 0 && facts[0].Seq <= seq {
 			ev := facts[0]
@@ -201,25 +235,30 @@ func (c *cursor) yieldEvents(queued, facts []agentsvc.Event, yield func(agentsvc
 		}
 		return true
 	}
-	queued = mergeChunks(queued)
-	for i, ev := range queued {
-		// A chunk belongs directly after the fact with sequence After.
-		before := ev.Seq - 1
-		if ev.Chunk != nil {
-			before = ev.Chunk.After
+	for ; ; taken = nil {
+		if len(taken) == 0 {
+			if taken = take(); len(taken) == 0 {
+				return nil, upTo(math.MaxInt64)
+			}
 		}
-		if !upTo(before) {
-			return nil, false
-		}
-		next, gap := c.nextEvent(ev)
-		if gap {
-			return queued[i:], upTo(math.MaxInt64)
-		}
-		if next != nil && (!yield(*next, nil) || isTerminal(*next)) {
-			return nil, false
+		for i, ev := range taken {
+			// A chunk belongs directly after the fact with sequence After.
+			before := ev.Seq - 1
+			if ev.Chunk != nil {
+				before = ev.Chunk.After
+			}
+			if !upTo(before) {
+				return nil, false
+			}
+			next, gap := c.nextEvent(ev)
+			if gap {
+				return taken[i:], upTo(math.MaxInt64)
+			}
+			if next != nil && (!yield(*next, nil) || isTerminal(*next)) {
+				return nil, false
+			}
 		}
 	}
-	return nil, upTo(math.MaxInt64)
 }
 
 // nextEvent returns the part of ev that the reader has not seen yet, or nil if there is none. gap reports that facts

@@ -11,12 +11,18 @@ import (
 	"stoa/tenancy/signal"
 )
 
-// Bounds of one subscription's queue. When one is exceeded the queue is dropped and the reader continues from the
-// log, where large facts are read under the reader's own memory reservation. So a slow client costs bounded memory
-// and never delays the writer.
+// Bounds of a topic's recent events, which all its subscriptions share. When one is exceeded the older half is dropped,
+// and a reader who has not taken it continues from the log, where large facts are read under the reader's own memory
+// reservation. So the memory of slow clients is bounded, does not grow with their number, and never delays the writer.
 const (
-	maxQueuedEvents = 1024      // number of events
-	maxQueuedBytes  = 256 << 10 // sum of their ByteSize
+	maxRecentEvents = 1024      // number of events
+	maxRecentBytes  = 256 << 10 // sum of their ByteSize
+)
+
+// Bounds of what one reader takes of them at once. It keeps that for as long as its client does not read.
+const (
+	maxTakenEvents = 32      // number of events
+	maxTakenBytes  = 4 << 10 // sum of their ByteSize; a larger event is taken alone
 )
 
 // Hub delivers what is added to the logs of tasks to their readers: to subscriptions in this process facts and
@@ -28,9 +34,11 @@ type Hub struct {
 	// catchUpSlots is a semaphore for readers that read more than one page: half of the processors.
 	catchUpSlots chan struct{}
 
-	// mu guards topics, everything below them, and tenantCheck.
+	// mu guards the fields below. It is held briefly, and never while a topic's mu is taken, so that the readers of one
+	// task do not delay those of others.
 	mu          sync.Mutex
 	topics      map[topicKey]*topic // of tasks with a subscription or a writer here
+	readers     map[db.ID]int       // number of subscriptions by tenant
 	tenantCheck TenantCheck         // nil = tenants never end
 }
 
@@ -53,10 +61,18 @@ type topicKey struct {
 	task   agentsvc.TaskID
 }
 
-// topic is what the hub knows of one task. Hub.mu guards it.
+// topic is what the hub knows of one task.
 type topic struct {
+	// users is the number of subscriptions and writers: without any, the topic is dropped. Hub.mu guards it.
+	users int
+
+	// mu guards the fields below and those of the subscriptions.
+	mu            sync.Mutex
 	subscriptions []*subscription
-	writers       int // runs of this process that execute the task
+	// caughtUp are the subscriptions that have taken all of recent: those that the next event wakes.
+	caughtUp []*subscription
+	recent   recentEvents
+	writers  int // runs of this process that execute the task
 	// calls are the tool calls in progress in those runs, with the functions that cancel them.
 	calls    map[agentsvc.CallID]context.CancelCauseFunc
 	drafts   drafts
@@ -65,7 +81,7 @@ type topic struct {
 
 // NewHub returns a hub without topics. bus connects it with other processes; nil = this process only.
 func NewHub(bus *signal.Bus) *Hub {
-	h := &Hub{bus: bus, catchUpSlots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), topics: map[topicKey]*topic{}}
+	h := &Hub{bus: bus, catchUpSlots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), topics: map[topicKey]*topic{}, readers: map[db.ID]int{}}
 	// A process that starts to follow a task gets the drafts of unfinished messages, as a local subscription does.
 	bus.OnFollow(taskTopic, h.broadcastDrafts)
 	return h
@@ -73,72 +89,92 @@ func NewHub(bus *signal.Bus) *Hub {
 
 // subscription is one reader of a task.
 type subscription struct {
-	hub  *Hub
-	key  topicKey
-	wake chan struct{} // capacity 1: one pending signal covers all changes
+	hub   *Hub
+	key   topicKey
+	topic *topic
+	wake  chan struct{} // capacity 1: one pending signal covers all changes
 
-	// Guarded by hub.mu:
-	queue []agentsvc.Event
-	bytes int64 // ByteSize of the queue
-	// lagged reports that events were dropped because the queue was full. signaled reports that another process
+	// Guarded by topic.mu:
+
+	// drafts are what is left to take of the unfinished messages that were there when the reader came, and draftOffset
+	// is how many bytes of the first were taken.
+	drafts      drafts
+	draftOffset int
+	next        int64 // position in the topic's recent events of the next one to take
+	isCaughtUp  bool  // it is in the topic's caughtUp
+	// lagged reports that events were dropped before the reader took them. signaled reports that another process
 	// signalled new facts.
 	lagged   bool
 	signaled bool
 	err      error // ends the subscription; set when the tenant ends
 }
 
-// subscribe adds a reader who has the log up to sequence last. Its queue starts with the drafts of unfinished
-// messages, so it sees them from their first byte.
+// subscribe adds a reader who has the log up to sequence last. Its first events are the drafts of unfinished messages,
+// so it sees them from their first byte.
 func (h *Hub) subscribe(key topicKey, last int64) *subscription {
-	r := &subscription{hub: h, key: key, wake: make(chan struct{}, 1)}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	t := h.ensureTopic(key)
+	r := &subscription{hub: h, key: key, topic: h.useTopic(key, 1), wake: make(chan struct{}, 1)}
+	t := r.topic
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.subscriptions = append(t.subscriptions, r)
+	r.next = t.recent.end()
 	for _, d := range t.drafts {
 		if d.afterSeq >= last {
-			r.queue = append(r.queue, agentsvc.Event{Task: key.task, Chunk: d.toChunk()})
-			r.bytes += int64(len(d.text))
+			r.drafts = append(r.drafts, d)
 		}
 	}
+	t.noteCaughtUp(r)
 	return r
 }
 
-// ensureTopic returns the topic of key and creates it if it is missing. The caller holds h.mu.
-func (h *Hub) ensureTopic(key topicKey) *topic {
+// useTopic returns the topic of key, which it creates if it is missing, and counts a user of it: one of its readers
+// (readers is 1) or a writer (0). dropTopic must follow with the same number.
+func (h *Hub) useTopic(key topicKey, readers int) *topic {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	t := h.topics[key]
 	if t == nil {
 		t = &topic{}
 		h.topics[key] = t
 	}
+	t.users++
+	h.readers[key.tenant] += readers
 	return t
 }
 
-// dropUnusedTopic deletes the topic if it has neither subscriptions nor writers. The caller holds h.mu.
-func (h *Hub) dropUnusedTopic(key topicKey, t *topic) {
-	if len(t.subscriptions) == 0 && t.unfollow != nil {
-		t.unfollow()
-		t.unfollow = nil
+// dropTopic ends one use of a topic, and deletes the topic with the last one.
+func (h *Hub) dropTopic(key topicKey, t *topic, readers int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.readers[key.tenant] -= readers; h.readers[key.tenant] == 0 {
+		delete(h.readers, key.tenant)
 	}
-	if len(t.subscriptions) == 0 && t.writers == 0 {
+	if t.users--; t.users == 0 {
 		delete(h.topics, key)
 	}
 }
 
-// addWriter reports that a run of this process executes the task, until release is called.
-func (h *Hub) addWriter(key topicKey) (release func()) {
+// findTopic returns the topic of key, nil if there is none.
+func (h *Hub) findTopic(key topicKey) *topic {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	t := h.ensureTopic(key)
+	return h.topics[key]
+}
+
+// addWriter reports that a run of this process executes the task, until release is called.
+func (h *Hub) addWriter(key topicKey) (release func()) {
+	t := h.useTopic(key, 0)
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.writers++
 	return func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
+		t.mu.Lock()
 		t.writers--
 		for _, r := range t.subscriptions {
 			r.wakeUp() // they waited for localPollInterval; from now on they follow other processes
 		}
-		h.dropUnusedTopic(key, t)
+		t.mu.Unlock()
+		h.dropTopic(key, t, 0)
 	}
 }
 
@@ -150,26 +186,25 @@ func (h *Hub) publishEvents(key topicKey, evs ...agentsvc.Event) {
 	}
 }
 
-// publishLocal delivers events to the subscriptions of this process, or marks those whose queue is full as lagged.
+// publishLocal adds events to the recent ones of their task and wakes the readers of this process that have taken all
+// before them. Its cost does not depend on the readers that are behind.
 func (h *Hub) publishLocal(key topicKey, evs []agentsvc.Event) {
-	var bytes int64
-	for _, ev := range evs {
-		bytes += ev.ByteSize()
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	t := h.topics[key]
+	t := h.findTopic(key)
 	if t == nil {
 		return
 	}
+	t.mu.Lock()
 	t.drafts.applyEvents(evs)
-	for _, r := range t.subscriptions {
-		if len(r.queue)+len(evs) > maxQueuedEvents || r.bytes+bytes > maxQueuedBytes {
-			r.queue, r.bytes, r.lagged = nil, 0, true
-		} else {
-			r.queue = append(r.queue, evs...)
-			r.bytes += bytes
-		}
+	if len(t.subscriptions) > 0 {
+		t.recent.addEvents(evs)
+	}
+	woken := t.caughtUp
+	t.caughtUp = nil
+	for _, r := range woken {
+		r.isCaughtUp = false
+	}
+	t.mu.Unlock()
+	for _, r := range woken {
 		r.wakeUp()
 	}
 }
@@ -184,10 +219,7 @@ func (s *subscription) endIfTenantEnded(ctx context.Context) {
 		return
 	}
 	if err := ended(ctx, s.key.tenant); err != nil {
-		s.hub.mu.Lock()
-		defer s.hub.mu.Unlock()
-		s.err = err
-		s.wakeUp()
+		s.end(err)
 	}
 }
 
@@ -195,19 +227,32 @@ func (s *subscription) endIfTenantEnded(ctx context.Context) {
 // [Hub.SetTenantCheck].
 func (h *Hub) EndTenant(tenant db.ID, err error) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	var topics []*topic
 	for key, t := range h.topics {
-		if key.tenant != tenant {
-			continue
+		if key.tenant == tenant {
+			topics = append(topics, t)
 		}
-		for _, r := range t.subscriptions {
-			r.err = err
-			r.wakeUp()
+	}
+	h.mu.Unlock()
+	for _, t := range topics {
+		t.mu.Lock()
+		subscriptions := slices.Clone(t.subscriptions)
+		t.mu.Unlock()
+		for _, r := range subscriptions {
+			r.end(err)
 		}
 	}
 }
 
-// wakeUp signals the reader. The caller holds hub.mu.
+// end ends the subscription with err.
+func (s *subscription) end(err error) {
+	s.topic.mu.Lock()
+	defer s.topic.mu.Unlock()
+	s.err = err
+	s.wakeUp()
+}
+
+// wakeUp signals the reader.
 func (s *subscription) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
@@ -215,47 +260,88 @@ func (s *subscription) wakeUp() {
 	}
 }
 
-// queuedNews is what drainQueue returns: everything that changed since the last drain.
-type queuedNews struct {
-	events         []agentsvc.Event
-	lagged         bool  // events were dropped: read the log
-	signaled       bool  // another process has written: read the log
-	hasLocalWriter bool  // a run of this process executes the task
-	endErr         error // nothing follows events
+// news is what takeNews returns.
+type news struct {
+	events         []agentsvc.Event // see takeEvents
+	lagged         bool             // events were dropped: read the log
+	signaled       bool             // another process has written: read the log
+	hasLocalWriter bool             // a run of this process executes the task
+	endErr         error            // nothing follows events
 }
 
-// drainQueue returns and clears the subscription's queue and flags.
-func (s *subscription) drainQueue() queuedNews {
-	s.hub.mu.Lock()
-	defer s.hub.mu.Unlock()
-	t := s.hub.topics[s.key]
-	n := queuedNews{s.queue, s.lagged, s.signaled, t != nil && t.writers > 0, s.err}
-	s.queue, s.bytes, s.lagged, s.signaled = nil, 0, false, false
+// takeNews returns the next events, and what else has changed since the last call.
+func (s *subscription) takeNews() news {
+	t := s.topic
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	evs := s.takeNext()
+	n := news{evs, s.lagged, s.signaled, t.writers > 0, s.err}
+	s.lagged, s.signaled = false, false
 	return n
 }
 
-// drainEvents returns and clears the queued events but leaves the flags to drainQueue. s may be nil.
-func (s *subscription) drainEvents() []agentsvc.Event {
+// takeEvents returns the next events, at most maxTakenEvents, with adjacent chunks joined; none when the reader has
+// taken all. What else has changed it leaves to takeNews. s may be nil.
+func (s *subscription) takeEvents() []agentsvc.Event {
 	if s == nil {
 		return nil
 	}
-	s.hub.mu.Lock()
-	defer s.hub.mu.Unlock()
-	evs := s.queue
-	s.queue, s.bytes = nil, 0
+	s.topic.mu.Lock()
+	defer s.topic.mu.Unlock()
+	return s.takeNext()
+}
+
+// takeNext is takeEvents for a caller that holds topic.mu.
+func (s *subscription) takeNext() (evs []agentsvc.Event) {
+	if len(s.drafts) > 0 {
+		d := s.drafts[0]
+		c := d.toChunk(s.draftOffset, maxTakenBytes)
+		if s.draftOffset += len(c.Text); s.draftOffset == len(d.text) {
+			s.drafts, s.draftOffset = s.drafts[1:], 0
+		}
+		evs = []agentsvc.Event{{Task: s.key.task, Chunk: c}}
+	} else {
+		var dropped bool
+		evs, s.next, dropped = s.topic.recent.takeFrom(s.next)
+		s.lagged = s.lagged || dropped
+	}
+	s.topic.noteCaughtUp(s)
 	return evs
+}
+
+// noteCaughtUp adds s to the subscriptions that the next event wakes, if it has taken everything. The caller holds t.mu.
+func (t *topic) noteCaughtUp(s *subscription) {
+	if s.isCaughtUp || len(s.drafts) > 0 || s.next < t.recent.end() {
+		return
+	}
+	s.isCaughtUp = true
+	t.caughtUp = append(t.caughtUp, s)
+	t.dropTaken()
+}
+
+// dropTaken drops the recent events once all subscriptions have taken them. The caller holds t.mu.
+func (t *topic) dropTaken() {
+	if len(t.caughtUp) == len(t.subscriptions) {
+		t.recent.dropAll()
+	}
 }
 
 // close removes the subscription. It may be called more than once.
 func (s *subscription) close() {
-	s.hub.mu.Lock()
-	defer s.hub.mu.Unlock()
-	t := s.hub.topics[s.key]
-	if t == nil {
-		return
-	}
-	if i := slices.Index(t.subscriptions, s); i >= 0 {
+	t := s.topic
+	t.mu.Lock()
+	i := slices.Index(t.subscriptions, s)
+	if i >= 0 {
 		t.subscriptions = slices.Delete(t.subscriptions, i, i+1)
-		s.hub.dropUnusedTopic(s.key, t)
+		t.caughtUp = slices.DeleteFunc(t.caughtUp, func(r *subscription) bool { return r == s })
+		t.dropTaken()
+		if len(t.subscriptions) == 0 && t.unfollow != nil {
+			t.unfollow()
+			t.unfollow = nil
+		}
+	}
+	t.mu.Unlock()
+	if i >= 0 {
+		s.hub.dropTopic(s.key, t, 1)
 	}
 }

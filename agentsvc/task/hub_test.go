@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -99,7 +102,7 @@ func TestChunksAnyhow(t *testing.T) {
 			rand.Shuffle(len(evs), func(i, j int) { evs[i], evs[j] = evs[j], evs[i] })
 		}
 		if rapid.Bool().Draw(t, "merged") {
-			evs = mergeChunks(evs)
+			evs = joinChunks(evs)
 		}
 		cur := cursor{sentBytes: map[agentsvc.MessageID]int{}}
 		got := ""
@@ -126,7 +129,7 @@ func TestMerge(t *testing.T) {
 	}
 	others := append([]agentsvc.Event(nil), in...)
 	want := []agentsvc.Event{newChunk("m", 0, "abc"), newFact(1, "x"), newChunk("m", 3, "d"), newChunk("m", 5, "f"), newChunk("n", 6, "gh")}
-	if diff := cmp.Diff(want, mergeChunks(in)); diff != "" {
+	if diff := cmp.Diff(want, joinChunks(in)); diff != "" {
 		t.Error(diff)
 	}
 	if others[0].Chunk.Text != "a" || others[6].Chunk.Text != "g" {
@@ -134,58 +137,73 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestLagBytes: large events are never queued, however few they are.
+// TestLagBytes: large events are not kept for a slow reader, however few they are.
 func TestLagBytes(t *testing.T) {
 	t.Parallel()
 	h := NewHub(nil)
 	key := topicKey{"acme", "t"}
 	r := h.subscribe(key, 0)
 	for i := range 100 {
-		h.publishEvents(key, newFact(int64(i)+1, "m"))
 		m := agentsvc.Message{ID: "m", Parts: []agentsvc.Part{agentsvc.TextPart(strings.Repeat("x", 10_000))}}
-		h.publishEvents(key, agentsvc.Event{Task: "t", Seq: int64(i) + 2, Message: &m})
+		h.publishEvents(key, newFact(int64(2*i)+1, "m"), agentsvc.Event{Task: "t", Seq: int64(2*i) + 2, Message: &m})
 		var bytes int64
-		for _, ev := range r.queue {
+		for _, ev := range h.topics[key].recent.events {
 			bytes += ev.ByteSize()
 		}
-		if bytes > maxQueuedBytes {
+		if bytes > maxRecentBytes {
 			t.Fatalf("%d bytes wait for a slow reader", bytes)
 		}
 	}
-	if n := r.drainQueue(); !n.lagged {
+	n := r.takeNews()
+	if !n.lagged {
 		t.Error("the reader gets no signal to read the log")
 	}
+	var last int64
+	for evs := n.events; len(evs) > 0; evs = r.takeEvents() {
+		last = evs[len(evs)-1].Seq
+	}
+	if n := len(h.topics[key].recent.events); last != 200 || n > 0 {
+		t.Errorf("the last event is %d, and %d are kept after all were taken", last, n)
+	}
 	h.publishEvents(key, newFact(300, "m"))
-	if n := r.drainQueue(); n.lagged || len(n.events) != 1 {
+	if n := r.takeNews(); n.lagged || len(n.events) != 1 {
 		t.Errorf("afterwards: lagged %v, %d events", n.lagged, len(n.events))
 	}
 }
 
-// TestLag: a reader whose queue overflows is marked as lagged once, and then receives new events again.
+// TestLag: a reader that has not taken events which were dropped is marked as lagged once, and then receives new events
+// again.
 func TestLag(t *testing.T) {
 	t.Parallel()
 	h := NewHub(nil)
 	key := topicKey{"acme", "t"}
 	slow, fast := h.subscribe(key, 0), h.subscribe(key, 0)
 	read := 0
-	for i := range maxQueuedEvents + 10 {
+	for i := range maxRecentEvents + 10 {
 		h.publishEvents(key, newFact(int64(i)+1, "m"))
-		n := fast.drainQueue()
+		n := fast.takeNews()
 		if read += len(n.events); n.lagged {
 			t.Fatal("the fast reader lags")
 		}
 	}
-	if read != maxQueuedEvents+10 {
+	if read != maxRecentEvents+10 {
 		t.Errorf("the fast reader got %d events", read)
 	}
-	if n := slow.drainQueue(); !n.lagged || len(n.events) != 9 || n.hasLocalWriter {
-		t.Errorf("lagged %v, %d events, local %v; want true, those since, false", n.lagged, len(n.events), n.hasLocalWriter)
+	n := slow.takeNews()
+	if !n.lagged || len(n.events) != maxTakenEvents || n.hasLocalWriter {
+		t.Errorf("lagged %v, %d events, local %v; want true, %d, false", n.lagged, len(n.events), n.hasLocalWriter, maxTakenEvents)
 	}
-	if n := slow.drainQueue(); n.lagged || len(n.events) != 0 {
+	for evs := slow.takeEvents(); len(evs) > 0; evs = slow.takeEvents() {
+		n.events = append(n.events, evs...)
+	}
+	if want := maxRecentEvents/2 + 9; len(n.events) != want {
+		t.Errorf("the slow reader got %d events, want the last %d", len(n.events), want)
+	}
+	if n := slow.takeNews(); n.lagged || len(n.events) != 0 {
 		t.Errorf("signalled twice: %v, %d events", n.lagged, len(n.events))
 	}
 	release := h.addWriter(key)
-	if !slow.drainQueue().hasLocalWriter {
+	if !slow.takeNews().hasLocalWriter {
 		t.Error("a writer of this process is not noticed")
 	}
 	for len(slow.wake) > 0 {
@@ -204,16 +222,88 @@ func TestLag(t *testing.T) {
 	h.publishEvents(key, newFact(1, "m"))
 }
 
+// TestSlowReaders: readers that take nothing cost the writer nothing for each event, and share what is kept for them.
+func TestSlowReaders(t *testing.T) {
+	h := NewHub(nil)
+	key := topicKey{"acme", "t"}
+	readers := make([]*subscription, 3000)
+	for i := range readers {
+		readers[i] = h.subscribe(key, 0)
+	}
+	h.publishEvents(key, newChunk("m", 0, "x")) // wakes them once
+	before := readHeap()
+	offset := 1
+	for range 1000 {
+		h.publishEvents(key, newChunk("m", offset, "twenty bytes of text"))
+		offset += 20
+	}
+	if grown := readHeap() - before; grown > 2<<20 {
+		t.Errorf("%d KiB are kept for 1,000 events and %d readers", grown>>10, len(readers))
+	}
+	for _, r := range readers {
+		n := r.takeNews()
+		if len(n.events) != 1 || len(n.events[0].Chunk.Text) > maxTakenBytes {
+			t.Fatalf("the first of %d events has %d bytes", len(n.events), len(n.events[0].Chunk.Text))
+		}
+	}
+	late := h.subscribe(key, 0)
+	for _, r := range []*subscription{readers[0], late} {
+		text := ""
+		for evs := r.takeEvents(); len(evs) > 0; evs = r.takeEvents() {
+			for _, ev := range evs {
+				text += ev.Chunk.Text
+			}
+		}
+		if want := offset; r == late && len(text) != want || !strings.HasSuffix(text, "twenty bytes of text") {
+			t.Errorf("a reader got %d bytes of %d", len(text), want)
+		}
+	}
+}
+
+// TestPacedReaders: the readers of one tenant take events at a bounded rate together, however many they are; a few of
+// them, and those of another tenant, do not wait.
+func TestPacedReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHub(nil)
+		other := h.subscribe(topicKey{"globex", "t"}, 0)
+		for n := 1; n <= 3000; n++ {
+			key := topicKey{"acme", agentsvc.TaskID(fmt.Sprint(n % 100))}
+			r := h.subscribe(key, 0)
+			if n != 1 && n != unpacedReaders && n != unpacedReaders+1 && n != 3000 {
+				continue
+			}
+			began := time.Now()
+			r.takePaced(t.Context())
+			pause := time.Since(began)
+			if maxRate := 1 / readerPause.Seconds() * float64(runtime.GOMAXPROCS(0)); n <= unpacedReaders && pause > 0 || n > unpacedReaders && float64(n)/pause.Seconds() > 1.01*maxRate {
+				t.Errorf("%d readers wait for %v", n, pause)
+			}
+		}
+		began := time.Now()
+		if other.takePaced(t.Context()); time.Since(began) > 0 {
+			t.Errorf("another tenant's reader waits for %v", time.Since(began))
+		}
+	})
+}
+
+// readHeap returns the bytes of the heap that are in use.
+func readHeap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
 // TestGap: a reader who missed facts of a writer in this process reads them from the log as soon as it sees the gap.
 func TestGap(t *testing.T) {
 	t.Parallel()
 	for name, miss := range map[string]func(h *Hub, key topicKey, evs []agentsvc.Event){
 		"before it came": func(h *Hub, key topicKey, evs []agentsvc.Event) { h.publishEvents(key, evs[len(evs)-1]) },
 		"while it slept": func(h *Hub, key topicKey, evs []agentsvc.Event) {
-			for range maxQueuedEvents {
+			for range maxRecentEvents {
 				h.publishEvents(key, newChunk("m", 0, "x"))
 			}
-			h.publishEvents(key, evs...) // which exceeds the queue
+			h.publishEvents(key, evs...) // which drops the older ones
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

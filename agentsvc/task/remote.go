@@ -40,16 +40,19 @@ func (h *Hub) broadcastChunk(name string, c agentsvc.Chunk) {
 func (h *Hub) broadcastDrafts(name string) {
 	tenant, task, _ := strings.Cut(name, "/")
 	for _, d := range h.copyDrafts(topicKey{db.ID(tenant), agentsvc.TaskID(task)}) {
-		h.broadcastChunk(name, *d.toChunk())
+		h.broadcastChunk(name, *d.toChunk(0, maxDraftBytes))
 	}
 }
 
 // copyDrafts returns a copy of the task's drafts if a run of this process writes them.
 func (h *Hub) copyDrafts(key topicKey) drafts {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	t := h.topics[key]
-	if t == nil || t.writers == 0 {
+	t := h.findTopic(key)
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.writers == 0 {
 		return nil
 	}
 	return slices.Clone(t.drafts)
@@ -59,11 +62,10 @@ func (h *Hub) copyDrafts(key topicKey) drafts {
 // whether it was not followed before. It does nothing while a run of this process executes the task: no other process
 // writes then.
 func (s *subscription) followRemote() bool {
-	h := s.hub
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	t := h.topics[s.key]
-	if t == nil || t.unfollow != nil || t.writers > 0 || !slices.Contains(t.subscriptions, s) {
+	h, t := s.hub, s.topic
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.unfollow != nil || t.writers > 0 || !slices.Contains(t.subscriptions, s) {
 		return false
 	}
 	t.unfollow = h.bus.FollowKey(taskTopic, s.key.String(), func(data string) { h.receiveRemote(s.key, data) })
@@ -80,12 +82,14 @@ func (h *Hub) receiveRemote(key topicKey, data string) {
 		}
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if t := h.topics[key]; t != nil {
-		for _, r := range t.subscriptions {
-			r.signaled = true
-			r.wakeUp()
-		}
+	t := h.findTopic(key)
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.subscriptions {
+		r.signaled = true
+		r.wakeUp()
 	}
 }

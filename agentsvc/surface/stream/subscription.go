@@ -137,8 +137,9 @@ func (s *Subscription) ReadFacts(timeout time.Duration, apply func(ev agentsvc.E
 // was revoked, and else the error of the log.
 //
 // The next event is read when the last one was written, so a slow client slows down its own subscription and nothing
-// else. The task service queues a bounded number of events for it and drops them when they are too many. No fact is
-// lost by that, since it then reads the log; the text of dropped deltas is part of the next fact.
+// else. The task service keeps a bounded number of events for all subscriptions of a task and drops those that are not
+// taken in time. No fact is lost by that, since the log is read then; the text of dropped deltas is part of the next
+// fact.
 func (s *Subscription) WriteEvents(d Encoder, write func(seq int64, body any) error) error {
 	defer s.watchAccess()()
 	defer s.Close()

@@ -54,8 +54,9 @@
 //     agentsvc/tool/set.go (Set.Call).
 //   - What does a slow reader of a stream cost? agentsvc/surface/stream/writesse.go (Subscription.WriteSSE),
 //     agentsvc/surface/sse/sse.go (Writer.flushBuffer sets the deadline of each write), agentsvc/task/hub.go
-//     (Hub.publishLocal bounds the queue of a subscription), agentsvc/task/follow.go (logReader.stream, in which a reader
-//     that lags reads the log again). A write may take [surface.Timeouts].PieceTimeout. What an app's requests and streams
+//     (Hub.publishLocal), agentsvc/task/recent.go (recentEvents bounds what waits for all readers of a task),
+//     agentsvc/task/follow.go (logReader.stream, in which a reader that lags reads the log again; Hub.pauseOf paces many
+//     readers of a tenant). A write may take [surface.Timeouts].PieceTimeout. What an app's requests and streams
 //     have in memory together: agentsvc/capacity/pool.go (Pool); how many are open: listener/limiter.go.
 //   - What happens to usage while the database is away? billing/usage/pending.go.
 //   - What follows a new revision? tenancy/runtimecache/cache.go (Cache.Acquire returns a new runtime from then on; the
