@@ -23,6 +23,7 @@ import (
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/surfacetest"
+	"stoa/tenancy/db/dbtest"
 	"stoa/web"
 )
 
@@ -352,7 +353,7 @@ func TestDistIsFresh(t *testing.T) {
 	t.Parallel()
 	npm, err := exec.LookPath("npm")
 	if err != nil {
-		t.Skip("ATTENTION: without npm the committed console is not compared with a fresh build")
+		dbtest.SkipMissing(t, "without npm the committed console is not compared with a fresh build")
 	}
 	folder := t.TempDir()
 	for _, name := range sources {
@@ -383,7 +384,7 @@ func TestDistIsFresh(t *testing.T) {
 		if strings.Contains(out, "EUSAGE") {
 			t.Fatal(out)
 		}
-		t.Skipf("ATTENTION: the packages of the console cannot be had, so that it is not compared with a fresh build: %s", out)
+		dbtest.SkipMissing(t, "the packages of the console cannot be had, so that it is not compared with a fresh build: "+out)
 	}
 	for _, script := range []string{"check", "build"} {
 		if out, err := run("run", script); err != nil {

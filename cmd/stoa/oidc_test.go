@@ -21,7 +21,7 @@ func startOpenIDProvider(t *testing.T) string {
 	t.Helper()
 	folder := os.Getenv("STOA_TEST_OIDC_PROVIDER")
 	if folder == "" {
-		t.Skip("ATTENTION: without STOA_TEST_OIDC_PROVIDER (the folder that .ci/oidc-provider prints) tokens of a real OpenID provider are not tested")
+		dbtest.SkipMissing(t, "without STOA_TEST_OIDC_PROVIDER (the folder that .ci/oidc-provider prints) tokens of a real OpenID provider are not tested")
 	}
 	cmd := exec.Command("node", "testdata/oidc-provider.mjs", folder)
 	cmd.Stderr = t.Output()

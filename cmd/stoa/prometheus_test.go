@@ -22,11 +22,7 @@ import (
 func TestPrometheus(t *testing.T) {
 	for _, program := range []string{"prometheus", "promtool"} {
 		if _, err := exec.LookPath(program); err != nil {
-			if os.Getenv("STOA_TEST_REQUIRE") != "" {
-				t.Fatalf("%s is not on this machine", program)
-			}
-			fmt.Fprintf(os.Stdout, "    %s: NOT TESTED: %s (Debian package prometheus) is not on this machine\n", t.Name(), program)
-			t.SkipNow()
+			dbtest.SkipMissing(t, program+" (Debian package prometheus) is not on this machine")
 		}
 	}
 	t.Setenv(server.MetricsTokenName, "token-of-the-metrics")

@@ -54,9 +54,6 @@ func BenchmarkSearch(b *testing.B) {
 	for _, engine := range []string{"sqlite", "postgres"} {
 		for _, chunks := range benchSizes(b) {
 			b.Run(fmt.Sprintf("%s/%d", engine, chunks), func(b *testing.B) {
-				if engine == "postgres" && os.Getenv("STOA_TEST_POSTGRES") == "" {
-					b.Skip("ATTENTION: NOT MEASURED ON POSTGRESQL: STOA_TEST_POSTGRES names none")
-				}
 				d := openBench(b, engine)
 				r := rand.New(rand.NewPCG(1, 2))
 				docs := benchDocuments(r, chunks)

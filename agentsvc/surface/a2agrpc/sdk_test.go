@@ -12,6 +12,7 @@ import (
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2agrpc"
 	"stoa/agentsvc/surface/surfacetest"
+	"stoa/tenancy/db/dbtest"
 )
 
 // TestJavaScript runs the official client for JavaScript over every version and binding.
@@ -19,7 +20,7 @@ func TestJavaScript(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("STOA_TEST_A2A_SDK")
 	if folder == "" {
-		t.Skip("ATTENTION: without STOA_TEST_A2A_SDK (the folder that .ci/a2a-sdk prints) the official client for JavaScript is not tested")
+		dbtest.SkipMissing(t, "without STOA_TEST_A2A_SDK (the folder that .ci/a2a-sdk prints) the official client for JavaScript is not tested")
 	}
 	h := newFixtureWith(t, surfacetest.Script+"server: {push_notifications: true}\n", surface.Options{}, a2agrpc.Options{})
 	cmd := exec.CommandContext(t.Context(), "node", "testdata/client.mjs", folder, h.URL+"/a2a/assistant/.well-known/agent-card.json",

@@ -247,7 +247,7 @@ func TestJavaScript(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("STOA_TEST_CLIENT_SDKS")
 	if folder == "" {
-		t.Skip("ATTENTION: without STOA_TEST_CLIENT_SDKS (the folder that .ci/client-sdks prints) the official client for JavaScript is not tested")
+		dbtest.SkipMissing(t, "without STOA_TEST_CLIENT_SDKS (the folder that .ci/client-sdks prints) the official client for JavaScript is not tested")
 	}
 	h := newFixture(t)
 	cmd := exec.CommandContext(t.Context(), "node", "testdata/client.mjs", folder, h.URL+"/mcp/assistant",

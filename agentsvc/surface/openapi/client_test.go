@@ -13,6 +13,7 @@ import (
 
 	"stoa/agentsvc/surface/openapi"
 	"stoa/agentsvc/surface/surfacetest"
+	"stoa/tenancy/db/dbtest"
 )
 
 // TestConsoleTypes checks that the types with which the console calls the API are those of the document. The flag -update,
@@ -21,7 +22,7 @@ func TestConsoleTypes(t *testing.T) {
 	t.Parallel()
 	tools := os.Getenv("STOA_TEST_API_CLIENT")
 	if tools == "" {
-		t.Skip("ATTENTION: without STOA_TEST_API_CLIENT (the folder that .ci/api-client prints) the types of the console are not compared with the OpenAPI document")
+		dbtest.SkipMissing(t, "without STOA_TEST_API_CLIENT (the folder that .ci/api-client prints) the types of the console are not compared with the OpenAPI document")
 	}
 	raw, _ := buildDocument(t)
 	folder, committed := t.TempDir(), "../../../web/src/openapi.d.ts"
@@ -57,7 +58,7 @@ func TestGeneratedClient(t *testing.T) {
 	t.Parallel()
 	tools := os.Getenv("STOA_TEST_API_CLIENT")
 	if tools == "" {
-		t.Skip("ATTENTION: without STOA_TEST_API_CLIENT (the folder that .ci/api-client prints) no client is generated from the OpenAPI document")
+		dbtest.SkipMissing(t, "without STOA_TEST_API_CLIENT (the folder that .ci/api-client prints) no client is generated from the OpenAPI document")
 	}
 	h := surfacetest.New(t, surfacetest.Options{}, newRoutes)
 	folder := t.TempDir()

@@ -22,7 +22,7 @@ func findReferenceServer(t *testing.T, name string) string {
 	t.Helper()
 	folder := os.Getenv("STOA_TEST_MCP_SERVERS")
 	if folder == "" {
-		t.Skip("ATTENTION: without STOA_TEST_MCP_SERVERS (the folder that .ci/mcp-servers prints) the reference MCP servers are not tested")
+		dbtest.SkipMissing(t, "without STOA_TEST_MCP_SERVERS (the folder that .ci/mcp-servers prints) the reference MCP servers are not tested")
 	}
 	return filepath.Join(folder, name)
 }

@@ -19,6 +19,7 @@ import (
 	"stoa/agentsvc/vectorstore/remote"
 	"stoa/agentsvc/vectorstore/remote/remotetest"
 	"stoa/agentsvc/vectorstore/vectorstoretest"
+	"stoa/tenancy/db/dbtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestStore(t *testing.T) {
 	program := os.Getenv("STOA_TEST_CHROMA")
 	if program == "" {
-		t.Skip("ATTENTION: without STOA_TEST_CHROMA (the program that .ci/vector-stores prints) the real Chroma is not tested")
+		dbtest.SkipMissing(t, "without STOA_TEST_CHROMA (the program that .ci/vector-stores prints) the real Chroma is not tested")
 	}
 	folder := t.TempDir()
 	address := remotetest.StartServer(t, program, nil, func(port string) []string {

@@ -91,7 +91,7 @@ func newPostgres(t *testing.T) server {
 func newMySQL(t *testing.T) server {
 	dsn := os.Getenv("STOA_TEST_MYSQL")
 	if dsn == "" {
-		t.Skip("ATTENTION: NOT TESTED ON MYSQL: STOA_TEST_MYSQL is not set; run `make test`, or .ci/mariadb go test ...")
+		dbtest.SkipMissing(t, "STOA_TEST_MYSQL names no MySQL; run `make test`, or .ci/mariadb go test ...")
 	}
 	name := "t_" + strings.ReplaceAll(uuid.NewString(), "-", "")[:20]
 	admin := newExec("mysql", dsn)
