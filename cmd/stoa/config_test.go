@@ -43,7 +43,7 @@ func TestConfigComesBack(t *testing.T) {
 }
 
 // TestDeveloperSetsNoLimits checks that a developer, who may change the configuration, changes neither grants nor plan nor
-// limits, whether they stand in the configuration, beside it or in the operator's own request.
+// limits, whether they stand in the configuration, next to it or in the operator's own request.
 func TestDeveloperSetsNoLimits(t *testing.T) {
 	t.Parallel()
 	h := openTestServer(t, "sqlite://:memory:")
