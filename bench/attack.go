@@ -28,7 +28,7 @@ type attack struct {
 	bodies [][]byte                       // sent over and over, one connection each
 	once   bool                           // they are sent once, and not waited for
 	queued bool                           // a queued run of the quiet tenant is measured, not its live calls
-	memory bool                           // the server's memory is measured as well
+	memory bool                           // the server's memory and its /health are measured as well
 }
 
 // attacks measures a quiet tenant during each attack and alone, in turn, with the server's default settings.
@@ -128,7 +128,7 @@ func (l *lab) attacked(ctx context.Context, url, engine string, a attack, r *rep
 		}
 		token, err = s.Create(ctx, app)
 	}
-	var ratios, waits, peaks series
+	var ratios, waits, peaks, health series
 	for range l.rounds {
 		alone, err := l.quietly(ctx, s, quiet, a.queued)
 		if err != nil {
@@ -138,7 +138,7 @@ func (l *lab) attacked(ctx context.Context, url, engine string, a attack, r *rep
 		if err != nil {
 			return err
 		}
-		stop, peak := a.begin(ctx, s, token)
+		stop, seen := a.begin(ctx, s, token)
 		time.Sleep(settleTime)
 		during, err := l.quietly(ctx, s, quiet, a.queued)
 		stop()
@@ -148,7 +148,8 @@ func (l *lab) attacked(ctx context.Context, url, engine string, a attack, r *rep
 		progress("%s, %s: alone %v, during the attack %v", a.name, engine, alone, during)
 		ratios = append(ratios, float64(during)/float64(alone))
 		waits = append(waits, float64(max(0, during-alone))/float64(fairTurn))
-		peaks = append(peaks, float64(*peak-idle)/float64(a.size()))
+		peaks = append(peaks, float64(seen.peak-idle)/float64(a.size()))
+		health = append(health, seen.health.Seconds()*1000)
 		for _, on := range []bool{false, true} { // its runs end
 			if err := s.Turn(ctx, "attacker", on); err != nil {
 				return err
@@ -161,7 +162,8 @@ func (l *lab) attacked(ctx context.Context, url, engine string, a attack, r *rep
 		r.rows = append(r.rows, atMost("P9", fmt.Sprintf("%s, %s: a quiet tenant's p99 ÷ alone, live calls one after the other", a.name, engine), 2, ratios))
 	}
 	if a.memory {
-		r.rows = append(r.rows, atMost("P9", fmt.Sprintf("%s, %s: peak memory (RSS) over idle ÷ the bytes of the bodies under way", a.name, engine), 4, peaks))
+		r.rows = append(r.rows, atMost("P9", fmt.Sprintf("%s, %s: peak memory (RSS) over idle ÷ the bytes of the bodies under way", a.name, engine), 4, peaks),
+			atMost("P9", fmt.Sprintf("%s, %s: the slowest /health, ms", a.name, engine), 100, health))
 	}
 	return nil
 }
@@ -187,9 +189,14 @@ func (a attack) size() (n int) {
 	return n
 }
 
-// begin attacks until stop is called, which waits for the end of it. Peak is the server's largest memory meanwhile; it
-// may be read after stop.
-func (a attack) begin(ctx context.Context, s *stoa.Server, token string) (stop func(), peak *int64) {
+// observed is what a server did during an attack.
+type observed struct {
+	peak   int64         // its largest memory
+	health time.Duration // its slowest answer to /health
+}
+
+// begin attacks until stop is called, which waits for the end of it. Seen may be read after stop.
+func (a attack) begin(ctx context.Context, s *stoa.Server, token string) (stop func(), seen *observed) {
 	ctx, cancel := context.WithCancel(ctx)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: len(a.bodies)}}
 	var under sync.WaitGroup
@@ -209,13 +216,26 @@ func (a attack) begin(ctx context.Context, s *stoa.Server, token string) (stop f
 			}
 		})
 	}
-	peak = new(int64)
+	seen = &observed{}
 	under.Go(func() {
 		for tick := time.NewTicker(20 * time.Millisecond); ctx.Err() == nil; <-tick.C {
 			if n, err := proc.RSS(s.PID()); err == nil {
-				*peak = max(*peak, n)
+				seen.peak = max(seen.peak, n)
 			}
 		}
 	})
-	return func() { cancel(); under.Wait(); client.CloseIdleConnections() }, peak
+	under.Go(func() {
+		for tick := time.NewTicker(20 * time.Millisecond); ctx.Err() == nil; <-tick.C {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/health", nil)
+			if err != nil {
+				return
+			}
+			began := time.Now()
+			if resp, err := client.Do(req); err == nil {
+				_ = resp.Body.Close()
+				seen.health = max(seen.health, time.Since(began))
+			}
+		}
+	})
+	return func() { cancel(); under.Wait(); client.CloseIdleConnections() }, seen
 }

@@ -71,17 +71,25 @@ func (c cgroupFactory) makeGroup() (*cgroup, error) {
 	if err := os.Mkdir(g.path, 0o755); err != nil {
 		return nil, err
 	}
-	for file, value := range c.limits {
-		err := writeFile(filepath.Join(g.path, file), value)
-		if err != nil && !(errors.Is(err, os.ErrNotExist) && slices.Contains(optionalGroupLimits, file)) {
-			return nil, errors.Join(err, os.Remove(g.path))
-		}
+	err := c.writeLimits(g.path)
+	if err == nil {
+		g.folder, err = os.Open(g.path)
 	}
-	var err error
-	if g.folder, err = os.Open(g.path); err != nil {
+	if err != nil {
 		return nil, errors.Join(err, os.Remove(g.path))
 	}
 	return g, nil
+}
+
+// writeLimits sets the limits of the group at path.
+func (c cgroupFactory) writeLimits(path string) error {
+	for file, value := range c.limits {
+		err := writeFile(filepath.Join(path, file), value)
+		if err != nil && !(errors.Is(err, os.ErrNotExist) && slices.Contains(optionalGroupLimits, file)) {
+			return err
+		}
+	}
+	return nil
 }
 
 // endGroup kills what is left in the group of cmd and removes the group. A group whose last process has not ended yet

@@ -24,6 +24,13 @@ func ForceBackend(h *Host, name string) bool {
 	return h.canRun(k, false)
 }
 
+// ForceRoot makes h use the sandbox bwrap as if the server was root.
+func ForceRoot(h *Host, bwrap string) {
+	k := backend{name: "bubblewrap", fullIsolation: true, bwrap: bwrap}
+	k.user, k.untrustedErr = h.findUntrustedUser(k)
+	h.findBackend = func() backend { return k }
+}
+
 // ForceGroups makes h create control groups below parent with these limits.
 func ForceGroups(h *Host, parent string, limits map[string]string) {
 	k := h.findBackend()
@@ -37,5 +44,7 @@ var (
 	PrepareCgroups = func(base string, mayMove bool) bool { return prepareCgroups(base, mayMove).parent != "" }
 )
 
-// GroupLimits are the limits of a program's control group.
-var GroupLimits = groupLimits
+// WriteGroupLimits sets the limits of a program's control group in the files of a folder.
+func WriteGroupLimits(folder string) error {
+	return cgroupFactory{limits: groupLimits}.writeLimits(folder)
+}

@@ -56,7 +56,13 @@ func requireBackend(t *testing.T, h *sandbox.Host, name string) {
 	if name == "bubblewrap" && os.Getenv("STOA_TEST_REQUIRE") != "" {
 		t.Fatal("bubblewrap does not work on this machine")
 	}
-	fmt.Fprintf(os.Stdout, "    ATTENTION: %s: NOTHING IS PROVED HERE: this machine has no sandbox by %s\n", t.Name(), name)
+	skipLoudly(t, "this machine has no sandbox by "+name)
+}
+
+// skipLoudly skips a test and prints why, also without -v.
+func skipLoudly(t *testing.T, why string) {
+	t.Helper()
+	fmt.Fprintf(os.Stdout, "    ATTENTION: %s: NOTHING IS PROVED HERE: %s\n", t.Name(), why)
 	t.SkipNow()
 }
 

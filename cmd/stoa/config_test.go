@@ -42,6 +42,44 @@ func TestConfigComesBack(t *testing.T) {
 	})
 }
 
+// TestDeveloperSetsNoLimits checks that a developer, who may change the configuration, changes neither grants nor plan nor
+// limits, whether they stand in the configuration, next to it or in the operator's own request.
+func TestDeveloperSetsNoLimits(t *testing.T) {
+	t.Parallel()
+	h := openTestServer(t, "sqlite://:memory:")
+	h.createApp(t, "acme", orderedApp)
+	h.requireStatus(t, http.StatusCreated, nil, "POST", "/admin/plans", testSecret, map[string]any{"name": "large", "weight": 9})
+	dev := h.createToken(t, "acme", "dev", map[string]any{"roles": []string{"developer"}})
+	_, before := h.doRequest(t, "GET", "/admin/apps/acme", testSecret, nil)
+	for key, value := range map[string]string{"grants": "[private_network]", "plan": "large", "limits": "{max_parallel_runs: 100}"} {
+		line := key + ": " + value + "\n"
+		for _, r := range []struct {
+			method, path, body string
+			status             int
+			want               string
+		}{
+			{"PUT", "/config", orderedApp + line, http.StatusBadRequest, key},
+			{"PUT", "/config", `{"config": {}, "` + key + `": {}}`, http.StatusBadRequest, key},
+			{"PUT", "/config?" + key + "=large", orderedApp, http.StatusBadRequest, key},
+			{"PATCH", "/admin/apps/acme", line, http.StatusForbidden, ""},
+			{"PUT", "/admin/apps/acme", line, http.StatusForbidden, ""},
+		} {
+			if status, answer := h.doRequest(t, r.method, r.path, dev, r.body); status != r.status || !strings.Contains(answer, r.want) {
+				t.Errorf("%s %s with %s: %d %s, want %d and %s", r.method, r.path, r.body, status, answer, r.status, r.want)
+			}
+		}
+	}
+	for path, body := range map[string]any{
+		"/admin/plans":             map[string]any{"name": "own"},
+		"/admin/apps/acme/budgets": map[string]any{"name": "own", "unit": "calls", "amount": 1, "window": "total"},
+	} {
+		h.requireStatus(t, http.StatusForbidden, nil, "POST", path, dev, body)
+	}
+	if _, after := h.doRequest(t, "GET", "/admin/apps/acme", testSecret, nil); after != before {
+		t.Errorf("the app was %s\nand is %s", before, after)
+	}
+}
+
 // TestDryRunWarns checks that dry runs of the operator and of a developer return the warnings of stoa validate.
 func TestDryRunWarns(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package a2agrpc_test
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,12 +13,15 @@ import (
 	pb10 "github.com/a2aproject/a2a-go/v2/a2apb/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/a2agrpc"
+	"stoa/agentsvc/surface/decode"
 	"stoa/tenancy/db/dbtest"
 )
 
@@ -60,6 +64,43 @@ func TestHealthReadsNothing(t *testing.T) {
 	}
 	if n := sent.Load(); n > 1<<20 {
 		t.Errorf("the server received %d bytes", n)
+	}
+}
+
+// TestRefusedMessages checks that a message is refused before it is decoded if that could take many times its size in
+// memory: for its number of values, for the length of a list in it, and for being compressed.
+func TestRefusedMessages(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, surface.Options{}, a2agrpc.Options{})
+	ctx := withCredentials(t.Context(), h.mintToken(t, "acme", "ana"), "")
+	newDataRequest := func(numbers int) *pb10.SendMessageRequest {
+		list := &structpb.ListValue{Values: slices.Repeat([]*structpb.Value{structpb.NewNumberValue(1)}, numbers)}
+		req := newSendRequest("hello")
+		req.Message.Parts = append(req.Message.Parts, &pb10.Part{Content: &pb10.Part_Data{Data: structpb.NewListValue(list)}})
+		return req
+	}
+	manyParts := newSendRequest("hello")
+	manyParts.Message.Parts = slices.Repeat(manyParts.Message.Parts, decode.MaxList+1)
+	for _, tt := range []struct {
+		name    string
+		req     *pb10.SendMessageRequest
+		code    codes.Code
+		message string
+		options []grpc.CallOption
+	}{
+		// Each number takes two values: itself and the google.protobuf.Value around it. The rest of the message takes 15 at most.
+		{"values up to the bound", newDataRequest(decode.MaxValues/2 - 10), codes.OK, "", nil},
+		{"values beyond it", newDataRequest(decode.MaxValues / 2), codes.ResourceExhausted, "the body holds too many values, 100000 are allowed", nil},
+		{"parts beyond their bound", manyParts, codes.ResourceExhausted, "the body holds too many items in a list, 10000 are allowed", nil},
+		{"compressed", newSendRequest("hello"), codes.Unimplemented, `messages must not be compressed: send them without grpc-encoding, which is "gzip"`, []grpc.CallOption{grpc.UseCompressor(gzip.Name)}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.req.Message.MessageId = tt.name
+			_, err := pb10.NewA2AServiceClient(h.conn).SendMessage(ctx, tt.req, tt.options...)
+			if got := status.Convert(err); got.Code() != tt.code || got.Message() != tt.message {
+				t.Errorf("%v: %s, want %v: %s", got.Code(), got.Message(), tt.code, tt.message)
+			}
+		})
 	}
 }
 

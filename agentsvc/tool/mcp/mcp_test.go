@@ -165,8 +165,16 @@ func (l *logBuffer) String() string {
 func TestTransports(t *testing.T) {
 	t.Parallel()
 	s := newShopServer()
-	modern := startServer(t, newStreamableHandler(t, s))
-	old := startServer(t, sdk.NewSSEHandler(func(*http.Request) *sdk.Server { return s }, nil))
+	start := func(h http.Handler) *httptest.Server {
+		return startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.UserAgent() != egress.UserAgent {
+				t.Errorf("%s with the User-Agent %q", r.Method, r.UserAgent())
+			}
+			h.ServeHTTP(w, r)
+		}))
+	}
+	modern := start(newStreamableHandler(t, s))
+	old := start(sdk.NewSSEHandler(func(*http.Request) *sdk.Server { return s }, nil))
 	at := func(transport mcp.Transport, url string) mcp.Options {
 		return mcp.Options{Transport: transport, URL: url}
 	}

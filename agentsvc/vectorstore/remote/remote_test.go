@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"stoa/agentsvc/egress"
 	"stoa/agentsvc/vectorstore"
 	"stoa/agentsvc/vectorstore/remote"
 	"stoa/agentsvc/vectorstore/remote/remotetest"
@@ -88,8 +89,8 @@ func TestRepeat(t *testing.T) {
 	out, err := call(t, func(w http.ResponseWriter, r *http.Request) {
 		body := make([]byte, 100)
 		n, _ := r.Body.Read(body)
-		if r.Method != http.MethodPost || r.URL.Path != "/path" || r.Header.Get("X-Key") != remotetest.Key || string(body[:n]) != `{"a":1}` {
-			t.Errorf("%s %s with %s", r.Method, r.URL.Path, body[:n])
+		if r.Method != http.MethodPost || r.URL.Path != "/path" || r.Header.Get("X-Key") != remotetest.Key || r.UserAgent() != egress.UserAgent || string(body[:n]) != `{"a":1}` {
+			t.Errorf("%s %s of %s with %s", r.Method, r.URL.Path, r.UserAgent(), body[:n])
 		}
 		if requests.Add(1) < 3 {
 			w.WriteHeader(http.StatusServiceUnavailable)

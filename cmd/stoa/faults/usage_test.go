@@ -1,6 +1,8 @@
 package faults_test
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"syscall"
 	"testing"
@@ -9,7 +11,7 @@ import (
 
 // TestUsageOutage makes the database unavailable while models answer, once stopped and once frozen. Stoa survives:
 // the usage of that time is recorded when the database is back, each call once, with the tokens that the model
-// reported.
+// reported. Meanwhile a request ends by its deadline.
 func TestUsageOutage(t *testing.T) {
 	t.Parallel()
 	pg := newPostgres(t)
@@ -49,13 +51,22 @@ func TestUsageOutage(t *testing.T) {
 		}
 		x.stop()
 		blocked.releaseRequests()
-		sleepContext(t.Context(), x.lasts)
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), requestDeadline)
+		err := c.nodes[0].requestJSON(ctx, http.MethodGet, "/tasks", nil, nil)
+		cancel()
+		took := time.Since(began)
+		if r, ok := errors.AsType[*responseError](err); !ok || r.status != http.StatusServiceUnavailable || r.retryAfter == "" {
+			t.Errorf("%s: a request is answered %v after %v", x.name, err, took)
+		}
+		reportf(t, "%s: a request was refused after %v", x.name, took.Round(100*time.Millisecond))
+		sleepContext(t.Context(), x.lasts-took)
 		answered := c.model.countCompleted("hello")
 		x.back()
 		if answered == 0 {
 			t.Errorf("%s: no call was answered while the database was unavailable", x.name)
 		}
-		took := c.waitWithin(90*time.Second, x.name+": every task has ended", func() bool {
+		took = c.waitWithin(90*time.Second, x.name+": every task has ended", func() bool {
 			return c.querySQL("SELECT COUNT(*) FROM task WHERE state NOT IN ('completed', 'failed')")[0][0].(int64) == 0
 		})
 		rows := func() (n, in, out int64) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -13,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"stoa/agentsvc/egress"
 )
 
 // qdrantServer is a Qdrant server on the official stubs, as far as a store uses it. It refuses what the real one refuses: ids
@@ -51,6 +54,10 @@ func ServeQdrant(t testing.TB, l net.Listener, index *Index, options ...grpc.Ser
 		md, _ := metadata.FromIncomingContext(ctx)
 		if !slices.Equal(md.Get("api-key"), []string{Key}) {
 			return nil, status.Error(codes.Unauthenticated, "an upstream text")
+		}
+		// The library adds its own name and version to ours.
+		if agent := md.Get("user-agent"); len(agent) != 1 || !strings.HasPrefix(agent[0], egress.UserAgent+" ") {
+			t.Errorf("the client's User-Agent is %q", agent)
 		}
 		return next(ctx, in)
 	}))...)
