@@ -44,9 +44,18 @@ func (p CheckpointPolicy) hasStepCheckpoints() bool {
 // addCheckpoint adds a checkpoint that the agent reached to pending, if the policy keeps it. Before a model call
 // everything pending is written in one transaction: the call takes long and the process may die in it. Before the
 // first call of a turn that is not done, because nothing but the start checkpoint is pending then, and it is written
-// with the first fact.
+// with the first fact. A long turn waits there for its next call, see [NewCallPace].
 func (exe *execution) addCheckpoint(ctx context.Context, ev agentsvc.Event) error {
 	calls := ev.Checkpoint.Reason == agentsvc.BeforeLLM
+	if calls {
+		exe.modelCalls++
+	}
+	if pace := exe.options.CallPace; pace != nil && calls && exe.modelCalls > unpacedCalls {
+		if err := pace.Wait(ctx); err != nil {
+			<-ctx.Done() // the wait ended with ctx, or would not end before it
+			return context.Cause(ctx)
+		}
+	}
 	if ev.Checkpoint = exe.options.Checkpoints.selectCheckpoint(*ev.Checkpoint); ev.Checkpoint != nil {
 		exe.pending = append(exe.pending, ev)
 	}

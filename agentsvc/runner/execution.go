@@ -27,6 +27,8 @@ type execution struct {
 	memory *capacity.MemoryReservation
 
 	turn turnState
+	// modelCalls is the number of model calls that the turn's agents were about to make in this attempt.
+	modelCalls int
 	// usage reports what the run uses of its models.
 	usage usageReport
 	// pending are facts that are written together with the next record: usage, findings, checkpoints, and the last

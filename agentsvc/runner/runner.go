@@ -26,8 +26,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"runtime/debug"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"stoa/agentsvc"
 	"stoa/agentsvc/agent"
@@ -63,6 +66,8 @@ type Options struct {
 	// Memory is the pool in which runs reserve the bytes that they keep in memory: the conversation they read and the
 	// answers of their models. nil = no bound.
 	Memory *capacity.Pool
+	// CallPace bounds the rate of model calls beyond the first unpacedCalls of each turn; nil = no bound. See NewCallPace.
+	CallPace *rate.Limiter
 	// Checkpoints chooses the places of a turn that are written to its log as restore points.
 	Checkpoints CheckpointPolicy
 	// Recovery chooses which interrupted runs continue.
@@ -71,6 +76,14 @@ type Options struct {
 	// task to, or "" where the run will be retried, and the attempt's duration. nil = no call.
 	OnAttemptEnd func(ctx context.Context, run store.Run, state agentsvc.State, took time.Duration)
 }
+
+// unpacedCalls is the number of model calls that a turn makes without waiting for [Options].CallPace.
+const unpacedCalls = 10
+
+// NewCallPace returns the pace of an app's model calls in long turns: 100 a second for each processor, of all its turns
+// together. A vendor's model takes a second for a call and never meets it. A model that answers at once, in a turn that
+// calls it hundreds of times, would otherwise take what the processors and the database have.
+func NewCallPace() *rate.Limiter { return rate.NewLimiter(rate.Limit(100*runtime.GOMAXPROCS(0)), 1) }
 
 // SessionObserver is called after a turn has added entries to its session, with these entries; not for a turn that
 // ended rejected. It runs after the commit, so callers already see the end of the turn; only the worker waits for it.

@@ -40,7 +40,7 @@ func checkpointOptions(c config.Checkpoint) runner.Options {
 // runnerOptions returns the runner's options: the checkpoint settings and the process's bounds and metrics.
 func (b *build) runnerOptions(h Dependencies) runner.Options {
 	o := checkpointOptions(b.cfg.Storage.Checkpoint)
-	o.MaxDuration, o.Memory = h.MaxRunTime, h.Memory
+	o.MaxDuration, o.Memory, o.CallPace = h.MaxRunTime, h.Memory, runner.NewCallPace()
 	if ended := h.Instrumentation.OnRunEnded; ended != nil {
 		o.OnAttemptEnd = func(ctx context.Context, run store.Run, state agentsvc.State, took time.Duration) {
 			ended(ctx, b.tenant.Name, run, state, took)

@@ -220,6 +220,7 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*Runtime, error) {
 		notifier: b.newNotifier(h, standing), pushEnabled: h.Notifications != nil && h.Notifications.PushEnabled, rateLimits: limits, triggers: triggers,
 		cards: newCardSet(cfg, models), closers: b.closers,
 	}
+	runnerOptions := b.runnerOptions(h)
 	// One service and runner for each database from which runs of this app may come.
 	for _, q := range h.taskQueues() {
 		stored := newStore(q.db)
@@ -230,7 +231,7 @@ func Build(cfg *config.Config, t Tenant, h Dependencies) (*Runtime, error) {
 			Check: newArgumentCheck(tools.toolSets), OnBusy: onBusyByAgent(cfg), Vault: credentials, MaxQueueDepth: t.Limits.QueueDepth, MaxConcurrent: t.Limits.MaxConcurrentTasks,
 			UsageMeter: meters.newUsageMeter(), WriteUsageSeparately: q.inMemory, BudgetAvailability: meters.findBudgetChange, Hash: t.Hash, ReleaseTokens: limits.releaseFunc(), Notifications: h.notificationIDs(standing),
 		})
-		a.runners[q.inMemory] = runner.New(tasks, agents, h.Retry, b.log, b.runnerOptions(h))
+		a.runners[q.inMemory] = runner.New(tasks, agents, h.Retry, b.log, runnerOptions)
 		if limits != nil {
 			a.runners[q.inMemory].ObserveUsage(limits.recordRunUsage)
 		}
