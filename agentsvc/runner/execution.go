@@ -90,8 +90,8 @@ func (exe *execution) replayJournal(ctx context.Context) error {
 		exe.lastFactAt = ev.At
 		exe.recorded = exe.recorded || i > 0 && ev.Status == nil
 	}
-	// Tokens on the log mean that an earlier attempt reported usage, which settled the turn's reservation from the token
-	// limits.
+	// Tokens on the log mean that an earlier attempt reported usage, which settled the turn's reservation from the
+	// token limits.
 	exe.usage.limitSettled = countTokens(exe.turn.usage) > 0
 	return nil
 }

@@ -57,10 +57,10 @@
 //   - What does a slow reader of a stream cost? agentsvc/surface/stream/writesse.go (Subscription.WriteSSE),
 //     agentsvc/surface/sse/sse.go (Writer.flushBuffer sets the deadline of each write), agentsvc/task/hub.go
 //     (Hub.publishLocal), agentsvc/task/recent.go (recentEvents bounds what waits for all readers of a task),
-//     agentsvc/task/follow.go (logReader.stream, in which a reader that lags reads the log again; Hub.pauseOf paces many
-//     readers of a tenant). A write may take [surface.Timeouts].PieceTimeout. What an app's requests and streams
-//     have in memory together: agentsvc/capacity/pool.go (Pool). How many connections and requests over HTTP/2 are open:
-//     cmd/stoa/server/listener/limiter.go (Limiter); event streams have no bound of their own.
+//     agentsvc/task/follow.go (logReader.stream, in which a reader that lags reads the log again; Hub.pauseOf paces
+//     many readers of a tenant). A write may take [surface.Timeouts].PieceTimeout. What an app's requests and streams
+//     have in memory together: agentsvc/capacity/pool.go (Pool). How many connections and requests over HTTP/2 are
+//     open: cmd/stoa/server/listener/limiter.go (Limiter); event streams have no bound of their own.
 //   - What happens to usage while the database is away? billing/usage/pending.go.
 //   - What follows a new revision? tenancy/runtimecache/cache.go (Cache.Acquire returns a new runtime from then on; the
 //     former one while the new revision cannot be built), and
