@@ -42,11 +42,12 @@
 //     (Gate.ReserveBudget), billing/budget/settle.go (CostReservation.SettleReservation,
 //     CostReservation.ReleaseReservation), billing/budget/expiry.go for a dead process (Service.ExpireReservations).
 //   - What stops a worker that lost its lease? agentsvc/store/lease.go (type Lease says where the epoch rises;
-//     Runs.advanceTask compares it, and all other statements of a record depend on that), agentsvc/store/record.go
-//     (Runs.appendRecord, where no row is a lost lease), agentsvc/queue/heartbeat.go (heartbeater.renewBeforeExpiry,
-//     heartbeater.confirmHeartbeat), agentsvc/queue/watch.go (watcher.reconcileRuns calls activeRuns.stopLost when
-//     signalled and periodically), agentsvc/leasecheck.go (LeaseCheck.Check), which agentsvc/tool/set.go,
-//     agentsvc/agent/remote.go and agentsvc/llm/upstream/transport.go call before each effect outside.
+//     Runs.advanceTask compares it, and all other statements of a record depend on that),
+//     agentsvc/store/record.go (Runs.appendRecord, where no row is a lost lease), agentsvc/queue/heartbeat.go
+//     (heartbeater.renewBeforeExpiry, heartbeater.confirmHeartbeat), agentsvc/queue/watch.go (watcher.reconcileRuns, when
+//     signalled and periodically), agentsvc/queue/active_run.go (activeRuns.stopLost),
+//     agentsvc/leasecheck.go (LeaseCheck.Check), which agentsvc/tool/set.go, agentsvc/agent/remote.go and
+//     agentsvc/llm/upstream/transport.go call before each effect outside.
 //   - How does a decision continue a turn? agentsvc/surface/tenantapi/decision.go (newDecisionHandler),
 //     agentsvc/task/decide.go (Decisions.Decide, turnFactory.newDecisionPlan), agentsvc/store/approval.go
 //     (Approvals.RecordDecisions), agentsvc/task/accept.go (pipeline.dispatch). A message can carry decisions too
@@ -57,10 +58,10 @@
 //   - What does a slow reader of a stream cost? agentsvc/surface/stream/writesse.go (Subscription.WriteSSE),
 //     agentsvc/surface/sse/sse.go (Writer.flushBuffer sets the deadline of each write), agentsvc/task/hub.go
 //     (Hub.publishLocal), agentsvc/task/recent.go (recentEvents bounds what waits for all readers of a task),
-//     agentsvc/task/follow.go (logReader.stream, in which a reader that lags reads the log again; Hub.pauseOf paces
-//     many readers of a tenant). A write may take [surface.Timeouts].PieceTimeout. What an app's requests and streams
-//     have in memory together: agentsvc/capacity/pool.go (Pool). How many connections and requests over HTTP/2 are
-//     open: cmd/stoa/server/listener/limiter.go (Limiter); event streams have no bound of their own.
+//     agentsvc/task/follow.go (logReader.stream, in which a reader that lags reads the log again; Hub.pauseOf paces many
+//     readers of a tenant). A write may take [surface.Timeouts].PieceTimeout. What an app's requests and streams
+//     have in memory together: agentsvc/capacity/pool.go (Pool). How many connections and HTTP/2 requests are open:
+//     cmd/stoa/server/listener/limiter.go (Limiter); event streams have no bound of their own.
 //   - What happens to usage while the database is away? billing/usage/pending.go.
 //   - What follows a new revision? tenancy/runtimecache/cache.go (Cache.Acquire returns a new runtime from then on; the
 //     former one while the new revision cannot be built), and
