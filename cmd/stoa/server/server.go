@@ -44,8 +44,8 @@
 //   - What stops a worker that lost its lease? agentsvc/store/lease.go (type Lease says where the epoch rises;
 //     Runs.advanceTask compares it, and all other statements of a record depend on that),
 //     agentsvc/store/record.go (Runs.appendRecord, where no row is a lost lease), agentsvc/queue/heartbeat.go
-//     (heartbeater.renewBeforeExpiry, heartbeater.confirmHeartbeat), agentsvc/queue/watch.go (watcher.reconcileRuns, when
-//     signalled and periodically), agentsvc/queue/active_run.go (activeRuns.stopLost),
+//     (heartbeater.renewBeforeExpiry, heartbeater.confirmHeartbeat), agentsvc/queue/watch.go (watcher.reconcileRuns,
+//     when signalled and periodically), agentsvc/queue/active_run.go (activeRuns.stopLost),
 //     agentsvc/leasecheck.go (LeaseCheck.Check), which agentsvc/tool/set.go, agentsvc/agent/remote.go and
 //     agentsvc/llm/upstream/transport.go call before each effect outside.
 //   - How does a decision continue a turn? agentsvc/surface/tenantapi/decision.go (newDecisionHandler),
