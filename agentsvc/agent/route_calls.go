@@ -80,9 +80,9 @@ func (r *llmRun) runAgentCalls(ctx context.Context, n int, msg *agentsvc.Message
 		return err
 	}
 	for i, c := range calls {
-		if rest := got[i].interruption; rest != nil {
+		if interruption := got[i].interruption; interruption != nil {
 			// The results of the other calls are on the log already.
-			r.yield(*rest, nil)
+			r.yield(*interruption, nil)
 			return errStopped
 		}
 		r.conversation = append(r.conversation, agentsvc.Entry{Result: results[i]})

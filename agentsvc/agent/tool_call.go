@@ -194,17 +194,17 @@ func (t *toolCalls) resumeCalls(ctx context.Context, open []agentsvc.ToolCall) e
 	var now []agentsvc.ToolCall
 	var later []agentsvc.Approval
 	for _, c := range open {
-		settled := t.inv.CallStates[CallKey{t.inv.Frame, c.ID}]
+		state := t.inv.CallStates[CallKey{t.inv.Frame, c.ID}]
 		last := c
-		if settled.Begun != nil {
-			last.Arguments = settled.Begun.Arguments
+		if state.Begun != nil {
+			last.Arguments = state.Begun.Arguments
 		}
 		agreed, ok := agentsvc.ToolCall{}, false
-		if settled.Decision != nil {
-			agreed, ok = settled.Decision.ApplyToCall(last)
+		if state.Decision != nil {
+			agreed, ok = state.Decision.ApplyToCall(last)
 		}
 		if !ok {
-			agreed, ok = last, settled.Supplied && (settled.Begun != nil || !t.needsApproval(ctx, c))
+			agreed, ok = last, state.Supplied && (state.Begun != nil || !t.needsApproval(ctx, c))
 		}
 		switch {
 		case ok:
@@ -214,7 +214,7 @@ func (t *toolCalls) resumeCalls(ctx context.Context, open []agentsvc.ToolCall) e
 				return errStopped
 			}
 			now = append(now, agreed)
-		case settled.Begun == nil && t.needsApproval(ctx, c):
+		case state.Begun == nil && t.needsApproval(ctx, c):
 			later = append(later, t.newApproval(c, agentsvc.ApproveCall))
 		case t.set.IsIdempotent(c.Name):
 			now = append(now, last)

@@ -66,8 +66,8 @@ func (e *executor) stop(ctx context.Context) {
 	}
 }
 
-// acquireLiveSlot reserves a live slot for a run of the tenant and reports whether there is one. startRun or
-// releaseLiveSlot must follow.
+// acquireLiveSlot reserves a live slot for a run of the tenant and reports whether there is one. startRun,
+// startAccepted or releaseLiveSlot must follow.
 func (e *executor) acquireLiveSlot(app db.ID) bool {
 	if e.options.AcceptOnly || !e.beginWork() {
 		return false

@@ -92,8 +92,9 @@ func (exe *execution) replayJournal(ctx context.Context) error {
 		exe.lastFactAt = ev.At
 		exe.recorded = exe.recorded || i > 0 && ev.Status == nil
 	}
-	// Tokens on the log mean that an earlier attempt reported usage, which released the reservation.
-	exe.usage.settled = countTokens(exe.turn.usage) > 0
+	// Tokens on the log mean that an earlier attempt reported usage, which settled the turn's reservation from the
+	// token limits.
+	exe.usage.limitSettled = countTokens(exe.turn.usage) > 0
 	return nil
 }
 

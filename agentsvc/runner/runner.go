@@ -14,10 +14,11 @@
 //     agent that waits for a human ends the run as well (pauseRun); the decision starts a new run, which replays the
 //     same journal.
 //
-// Nothing is reserved or settled here. The budget of a model call is reserved before the call and settled after it by
-// the model's decorator (runtime.meteredModel). The token limits of a message are reserved when it is admitted
-// (surface.Request.AdmitCall); the run carries the reservation's note, and its first [UsageUpdate] settles it. A
-// model call that exceeds a budget fails the turn, or pauses it (pauseForBudget) if the budget says so.
+// No budget and no limit is reserved or settled here, only memory is reserved. The budget of a model call is reserved
+// before the call and settled after it by the model's decorator (runtime.meteredModel). The token limits of a message
+// are reserved when it is admitted (surface.Request.AdmitCall); the run carries the reservation's note, and its first
+// [UsageUpdate] settles it. A model call that exceeds a budget fails the turn, or pauses it (pauseForBudget) if the
+// budget says so.
 package runner
 
 import (

@@ -160,8 +160,8 @@ type meteredCall struct {
 	usage agentsvc.Usage
 	// sentAt is when the budgets had covered the call, by the clock of this process: StartedAt may be the database's.
 	sentAt time.Time
-	// reported means that the vendor has reported the usage, or that it was estimated and recorded.
-	reported bool
+	// usageKnown means that the vendor has reported the usage, or that it was estimated.
+	usageKnown bool
 	// started means that a chunk has arrived.
 	started bool
 	// failed means that the vendor returned an error.
@@ -238,7 +238,7 @@ func (c *meteredCall) observeChunk(ctx context.Context, chunk *llm.Chunk, err er
 	u := c.clampUsage(ctx, *chunk.Usage)
 	u.Call, u.StartedAt, u.Took = c.usage.Call, c.usage.StartedAt, c.elapsed()
 	u.Provider, u.Model = c.provider, c.model
-	c.usage, c.reported, chunk.Usage = u, true, &u
+	c.usage, c.usageKnown, chunk.Usage = u, true, &u
 	c.reportUsage()
 }
 
@@ -264,7 +264,7 @@ const settleTimeout = 5 * time.Second
 // estimateUsage estimates the usage, up to the bound of the call, if the vendor reported none because the stream was
 // aborted or by its nature, and returns whether it did. A call that failed before its response began has used nothing.
 func (c *meteredCall) estimateUsage(ctx context.Context) bool {
-	if c.reported || c.failed && !c.started {
+	if c.usageKnown || c.failed && !c.started {
 		return false
 	}
 	if maximum := c.req.MaxTokens; maximum > 0 {
@@ -272,7 +272,7 @@ func (c *meteredCall) estimateUsage(ctx context.Context) bool {
 	}
 	c.usage.InputTokens, c.usage.OutputTokens, c.usage.Estimated = c.countInput(ctx), c.estimatedTokens, true
 	c.usage.Took = c.elapsed()
-	c.reported = true
+	c.usageKnown = true
 	c.reportUsage()
 	return true
 }
@@ -281,7 +281,7 @@ func (c *meteredCall) estimateUsage(ctx context.Context) bool {
 // released. A budget that was created during the call counts the usage too.
 func (c *meteredCall) endReservation(ctx context.Context) {
 	c.estimateUsage(ctx)
-	if c.reported && c.onCharge != nil {
+	if c.usageKnown && c.onCharge != nil {
 		c.onCharge(ctx, c.usage)
 	}
 	if c.reservation == nil && !c.budgetGate.HasBudgets() {
@@ -292,11 +292,11 @@ func (c *meteredCall) endReservation(ctx context.Context) {
 	defer cancel()
 	var err error
 	switch {
-	case c.reservation == nil && c.reported:
+	case c.reservation == nil && c.usageKnown:
 		// No budget applied when the call began. One that was created since then must count it.
 		err = c.budgetGate.RecordUnreserved(ctx, c.meter, c.newBudgetRequest(), c.usage)
 	case c.reservation == nil:
-	case c.reported:
+	case c.usageKnown:
 		err = c.reservation.SettleReservation(ctx, c.meter, c.usage)
 	default:
 		err = c.reservation.ReleaseReservation(ctx)

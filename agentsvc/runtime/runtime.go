@@ -14,7 +14,7 @@
 //
 // A model call reserves its budget in meteredModel.Stream (reserveBudget) and settles it when the stream ends
 // (endReservation). Limits of a turn are reserved by [Runtime.AdmitCall] before the task is accepted and settled by
-// [RateLimits] when the turn ends.
+// [RateLimits] with the turn's first [runner.UsageUpdate].
 //
 // A configuration of a tenant is untrusted: files, programs and addresses are resolved by the app's grants (build.go,
 // externaldb.go, tools.go). Problems are collected, not returned one by one, so that a dry run reports all of them

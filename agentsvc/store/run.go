@@ -21,11 +21,11 @@ type Runs struct {
 }
 
 // BeginRun begins a run that [RunQueue.ClaimRuns] has leased: it raises the task's epoch, fills in what the claim does
-// not know of run and, where the task was submitted, appends the working status. Where an earlier attempt was interrupted, it
-// appends that this one continues it. A run that was accepted in a slot of this
-// process needs none of it: its task was written at the epoch of the lease. It returns
-// [agentsvc.ErrLeaseLost] if the task does not wait for this run any more or the run is not leased to its worker any
-// more, and [ErrTaskInterrupted] if the task waits for a human.
+// not know of run and, where the task was submitted, appends the working status. Where the process of the previous
+// attempt stopped ([Run].WasCutOff), it appends that this attempt continues it. A run that was accepted in a slot of
+// this process needs none of it: its task was written at the epoch of the lease. It returns [agentsvc.ErrLeaseLost] if
+// the task does not wait for this run any more or the run is not leased to its worker any more, and
+// [ErrTaskInterrupted] if the task waits for a human.
 func (s *Runs) BeginRun(ctx context.Context, run *Run) (evs []agentsvc.Event, err error) {
 	for range maxAttempts {
 		evs, err = s.tryBeginRun(ctx, run)
@@ -112,7 +112,7 @@ func (s *Runs) loadLeaseState(ctx context.Context, run *Run) (t StoredTask, foun
 	return t, found, nil
 }
 
-// Unclaim returns a claimed run to its rest as if it had not been claimed.
+// Unclaim has a claimed run wait for humans again, as if it had not been claimed.
 func (s *Runs) Unclaim(ctx context.Context, run Run) error { return s.unclaimRun(ctx, run) }
 
 // LoadJournal returns the facts of a task from the sequence first on: those of a turn begin with the message that opened

@@ -27,7 +27,8 @@ type Credentials struct {
 	Path string
 	// ClientAddress is the client's address, by which failed credentials are counted.
 	ClientAddress string
-	// Discovery is [Route].Discovery: the request reads cards or lists of agents.
+	// Discovery is [Route].Discovery: without a credential the request may name any app. Authenticate treats a signed
+	// request as one.
 	Discovery bool
 	// Signed is [Route].Signed: no credential is verified; the handler verifies the signature.
 	Signed bool
@@ -84,9 +85,10 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 		return nil, err
 	}
 	runtime, record, release, err := s.options.Runtimes.Acquire(ctx, id)
-	admitted := err == nil
-	// The first verification did not know the app. The second one knows the app's generation, so a cached key that was
-	// revoked before it is read again; it also records the key's last use.
+	acquired := err == nil
+	// verifyCredential did not know the key's app and may have used a cached key. With the app's generation, a key that
+	// was cached at an earlier one is read again, so that a revoked key is refused. This call also records the key's
+	// use.
 	if kind == router.KeyCredential && record != nil {
 		p, reason = s.options.Keys.VerifyKey(ctx, k.BearerToken, record.Generation)
 		err = cmp.Or(reason, err)
@@ -96,7 +98,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 		err = s.pageGuard.CheckRequest(k.Host, k.Header, at.Host != "")
 	}
 	if err != nil {
-		if admitted {
+		if acquired {
 			release()
 		}
 		err = nameRefusedApp(toPublicError(err, reason), p)
@@ -187,7 +189,8 @@ func (c *credentialVerifier) verifyCredential(ctx context.Context, k Credentials
 	return authz.Principal{}, router.InvalidCredential, authz.ErrUnauthenticated
 }
 
-// verifyOperator returns the principal of a credential at the admin API, which may not be the operator's.
+// verifyOperator verifies a credential at the admin API and returns its principal. The principal of an app's credential
+// is returned as well, without an error: the caller checks whether it is the operator's.
 func (c *credentialVerifier) verifyOperator(ctx context.Context, k Credentials) (authz.Principal, error) {
 	switch {
 	case authz.IsToken(k.BearerToken):

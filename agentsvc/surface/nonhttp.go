@@ -8,10 +8,10 @@ import (
 	"stoa/agentsvc/surface/stream"
 )
 
-// ServeNonHTTP serves a request of a protocol other than HTTP (gRPC) as a tenant route: r carries its address, headers
-// and context, and passes the same steps as an HTTP request up to route.Serve. The response headers of these steps are
-// put into header; a body that Serve writes is dropped, since Serve answers through the other protocol. It returns the
-// error for the caller, nil if there was none or the client disconnected.
+// ServeNonHTTP serves a request of a protocol whose responses another library writes (gRPC) as a tenant route: r
+// carries its address, headers and context, and passes the same steps as an HTTP request up to route.Serve. The
+// response headers of these steps are put into header; a body that Serve writes is dropped, since Serve answers through
+// the other protocol. It returns the error for the caller, nil if there was none or the client disconnected.
 func (s *Server) ServeNonHTTP(route Route, r *http.Request, header http.Header) (reported *apierror.Fault) {
 	route.Kind = Tenant
 	route.EncodeError = func(f apierror.Fault) (int, any) {

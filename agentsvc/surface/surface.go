@@ -37,17 +37,19 @@
 // package response. A client that does not take its response or its events in time loses the connection; it can resume a
 // stream with Last-Event-ID.
 //
-// To add a protocol, write a package below this one with a function that returns routes; their handlers decode, call and
-// encode. It needs a [stream.Encoder] if it streams and an [apierror.Encoder] if its errors have a form of their own.
-// Add its routes to newProtocolRoutes in cmd/stoa/server/surfaces.go, to the lists of openapi's tests (openapi_test.go,
-// routes_test.go, and accepts_test.go for bodies with a type), and to config.RoutePatterns, the paths that no webhook can
-// have; its layer to cmd/stoa/plan_test.go, and descriptions to openapi/descriptions.json. Authentication, limits, errors
-// and tracing follow from the fields of [Route]. TestIsolation (cmd/stoa/isolation_test.go) and TestMatrix
-// (cmd/stoa/matrix_test.go) fail until they have a row for each new route; addProtocolRows (cmd/stoa/protocols_test.go)
-// has the rows of protocols for both. Two things only some protocols have: a form of push
-// notifications (newDispatchers in cmd/stoa/server/notify.go) and an interface in agent cards (package agentcard). One
-// that is not served over HTTP/1.1 passes its calls to [Server.ServeNonHTTP], as a2agrpc does. protocol_test.go of this
-// package is a complete example.
+// To add a protocol, write a package below this one with a function that returns routes; their handlers decode, call
+// and encode. It needs a [stream.Encoder] if it streams and an [apierror.Encoder] if its errors have a form of their
+// own; if they have types or codes of their own, these are a column of the mappings in apierror/table.go. Headers that
+// only it has are named in [Route].RequestHeaders and ResponseHeaders, so that CORS allows them. Add its routes to
+// newProtocolRoutes in cmd/stoa/server/surfaces.go, to the lists of openapi's tests (openapi_test.go, routes_test.go,
+// and accepts_test.go for bodies with a type), and to config.RoutePatterns (agentsvc/config/webhookpath.go), the paths
+// that no webhook can have; its layer to cmd/stoa/plan_test.go, and descriptions to openapi/descriptions.json.
+// Authentication, limits, errors and tracing follow from the fields of [Route]. TestIsolation
+// (cmd/stoa/isolation_test.go) and TestMatrix (cmd/stoa/matrix_test.go) fail until they have a row for each new route;
+// addProtocolRows (cmd/stoa/protocols_test.go) has the rows of protocols for both. Two things only some protocols have:
+// a form of push notifications (newDispatchers in cmd/stoa/server/notify.go) and an interface in agent cards (package
+// agentcard). One whose responses another library writes passes its calls to [Server.ServeNonHTTP], as a2agrpc does for
+// gRPC. protocol_test.go of this package is a complete example.
 package surface
 
 import (

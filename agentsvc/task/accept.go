@@ -8,7 +8,7 @@ import (
 	"stoa/agentsvc/store"
 )
 
-// A turn is accepted in four stages, whatever opens it:
+// A turn of a [turnSource] is accepted in four stages:
 //
 //  1. place: the turn's run gets a slot of this process or an entry of the tenant's queue (placement).
 //  2. plan: its source reads what the turn depends on and plans it, without writing anything (turnPlan).

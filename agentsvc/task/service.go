@@ -7,8 +7,9 @@
 // A tenant's [Service] consists of:
 //
 //   - [Messages]: accepts messages. It writes the task, its run and the first events in one transaction and then
-//     dispatches the run, either to a slot of this process ([Executor]) or to the queue. Everything that opens a turn
-//     goes through one pipeline (accept.go).
+//     dispatches the run, either to a slot of this process ([Executor]) or to the queue. Messages, decisions and
+//     restored checkpoints go through one pipeline (accept.go). A task that waited for a budget continues with the
+//     pipeline's commit and dispatch alone (expiry.go), and a requeued run does without it ([DeadLetters.Requeue]).
 //   - [Decisions]: settles open approvals, also for a message with decision parts. When all are settled, the same
 //     transaction writes a run that continues the paused turn from its log.
 //   - [Checkpoints]: opens a new task that continues a failed one from a checkpoint.

@@ -80,7 +80,7 @@ func (g *Gate) ReserveBudget(ctx context.Context, request Request) (*CostReserva
 	}
 	request.MinOutput = min(request.MinOutput, request.Output)
 	r := &CostReservation{gate: g, request: request, currency: currency, Output: request.Output}
-	began, wait := time.Now(), minRetryWait
+	waitingSince, wait := time.Now(), minRetryWait
 	for {
 		// Each attempt takes a new time: a wait can cross the end of a window.
 		r.Began = g.service.databaseNow()
@@ -99,7 +99,7 @@ func (g *Gate) ReserveBudget(ctx context.Context, request Request) (*CostReserva
 			// A shorter response fits. Another call may have taken the rest meanwhile, so this attempt can fail again.
 			r.Output = min(now, r.Output)
 			continue
-		case later < request.MinOutput || time.Since(began) > g.service.maxWait:
+		case later < request.MinOutput || time.Since(waitingSince) > g.service.maxWait:
 			// Waiting cannot help, or has taken too long.
 			return nil, longestExhausted(bounds, left, request)
 		}

@@ -454,7 +454,7 @@ CREATE TABLE IF NOT EXISTS schedule (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS schedule_due ON schedule (next_at); -- due ticks
 
--- The generation of an app at which its schedules were read: an app whose generation is another is read again.
+-- The generation of an app at which its schedules were read: an app whose generation is newer is read again.
 CREATE TABLE IF NOT EXISTS schedule_app (
     tenant     TEXT   PRIMARY KEY,
     generation BIGINT NOT NULL

@@ -46,8 +46,8 @@ type AppRequest struct {
 	IssuedAt time.Time
 	// ClockSkew is how far the clock of the token's issuer may be ahead.
 	ClockSkew time.Duration
-	// Discovery is set for agent cards and lists of agents. They need no credential here; the visibility of each agent
-	// restricts what is returned.
+	// Discovery is set for agent cards and lists of agents, and for signed deliveries. They need no credential here;
+	// the visibility of each agent restricts what is returned, and the handler verifies the signature.
 	Discovery bool
 	// AllowAnonymous is set if the default app accepts requests without a credential.
 	AllowAnonymous bool

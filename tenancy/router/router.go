@@ -35,9 +35,9 @@ type Router struct {
 	lookups singleflight.Group
 	// mu guards the fields below.
 	mu sync.RWMutex
-	// generation grows with each signal about a name. A query that began at an earlier generation may have read the
-	// state before the change, so its result is not cached.
-	generation uint64
+	// nameSignals counts the signals about names. A query that began before the latest of them may have read the state
+	// before the change, so its result is not cached.
+	nameSignals uint64
 	// knownNames caches names that an app has, unknownNames names that no app has. They are separate so that requests
 	// for invented names cannot evict the names of existing apps.
 	knownNames   map[string]cachedName
@@ -103,11 +103,11 @@ func (r *Router) lookupName(ctx context.Context, name string) (db.ID, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
 		defer cancel()
 		r.mu.RLock()
-		generation := r.generation
+		before := r.nameSignals
 		r.mu.RUnlock()
 		id, err := r.apps.FindAppID(ctx, name)
 		if err == nil {
-			r.cacheName(name, id, generation)
+			r.cacheName(name, id, before)
 		}
 		return id, err
 	})
@@ -119,12 +119,12 @@ func (r *Router) lookupName(ctx context.Context, name string) (db.ID, error) {
 	}
 }
 
-// cacheName caches the result of a query that began at generation, unless a signal arrived in the meantime. A full
+// cacheName caches the result of a query that began when nameSignals was before, unless it has grown since. A full
 // cache is cleared as a whole, which costs one query per name again.
-func (r *Router) cacheName(name string, id db.ID, generation uint64) {
+func (r *Router) cacheName(name string, id db.ID, before uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.generation != generation {
+	if r.nameSignals != before {
 		return
 	}
 	here, other := r.knownNames, r.unknownNames
@@ -143,7 +143,7 @@ func (r *Router) cacheName(name string, id db.ID, generation uint64) {
 func (r *Router) forgetName(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.generation++
+	r.nameSignals++
 	r.lookups.Forget(name)
 	if name == "" {
 		clear(r.knownNames)

@@ -47,9 +47,9 @@ import (
 // Options configure a Server. The zero value is valid: each field has the default that its comment names.
 type Options struct {
 	TLS *tls.Config // nil = connections are not encrypted
-	// AcquireStream counts a call of the client at an address with a port. It returns what ends the count, or false if
+	// AcquireCall counts a call of the client at an address with a port. It returns what ends the count, or false if
 	// too many calls are open; nil = as many as there are.
-	AcquireStream func(address string) (release func(), ok bool)
+	AcquireCall func(address string) (release func(), ok bool)
 	// Ready returns an error while the process must not receive calls; nil = always ready.
 	Ready func(context.Context) error
 	// OnCall is called at the start of each call of an agent method. The drain uses it to see that load balancers
@@ -66,8 +66,8 @@ func (o *Options) setDefaults() {
 	o.BlockFor = cmp.Or(o.BlockFor, 5*time.Minute)
 	o.SendTimeout = cmp.Or(o.SendTimeout, 30*time.Second)
 	o.ReceiveTimeout = cmp.Or(o.ReceiveTimeout, 2*time.Minute)
-	if o.AcquireStream == nil {
-		o.AcquireStream = func(string) (func(), bool) { return func() {}, true }
+	if o.AcquireCall == nil {
+		o.AcquireCall = func(string) (func(), bool) { return func() {}, true }
 	}
 	if o.Ready == nil {
 		o.Ready = func(context.Context) error { return nil }

@@ -18,7 +18,7 @@ import (
 // because a blocked RecvMsg or SendMsg only returns when this function has returned and gRPC has ended the stream.
 func (s *Server) limitCallTime(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	if caller, ok := peer.FromContext(stream.Context()); ok {
-		release, ok := s.options.AcquireStream(caller.Addr.String())
+		release, ok := s.options.AcquireCall(caller.Addr.String())
 		if !ok {
 			return status.Error(codes.Unavailable, "too many calls are open, try again shortly")
 		}

@@ -20,9 +20,10 @@ import (
 // queue is dropped and the log is read again, so the run that writes the events never waits.
 //
 // A fact has its sequence as id, a delta has none: a client that reconnects with Last-Event-ID gets every fact after
-// it, and deltas that it lost are contained in the fact that follows them. A stream that ends before its task does ends
-// with "retry: 1000", which makes an EventSource reconnect after a second. An error of the client's own is not
-// returned. Other errors were already written to the stream when they are returned, for the log.
+// it, and deltas that it lost are contained in the fact that follows them. Where the server ends its streams, or the
+// log cannot be read at present, a resumable stream ends with "retry: 1000", which makes an EventSource reconnect after
+// a second. WriteSSE returns no error if the client disconnected or the server ends its streams. Any other error is
+// returned for the log.
 func (s *Subscription) WriteSSE(w http.ResponseWriter, d Encoder, o sse.Options) error {
 	defer s.Close()
 	out := sse.Open(w, o, func(err error) { s.cancel(err) })

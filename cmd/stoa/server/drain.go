@@ -65,15 +65,15 @@ func (s *Server) drain(ctx, aborted context.Context, l listeners) {
 	defer cancelLast()
 	// After the runs: a stream shows the end of a run that finishes during the drain.
 	l.frontend.EndStreams()
-	var calls errgroup.Group
+	var grpcClose errgroup.Group
 	if l.grpc != nil {
-		calls.Go(func() error { l.grpc.Close(last); return nil })
+		grpcClose.Go(func() error { l.grpc.Close(last); return nil })
 	}
 	// Responses that are still in progress after closeGrace are cut off.
 	if err := l.http.Shutdown(last); err != nil {
 		_ = l.http.Close()
 	}
-	_ = calls.Wait()
+	_ = grpcClose.Wait()
 	s.bus.Flush(last) // other processes learn at once that runs were released
 }
 

@@ -104,10 +104,10 @@ func (e *Execution) Inflight() (n int) {
 	return n
 }
 
-// executeRun executes a run with the app it belongs to. It uses the revision under which the turn was accepted, so
-// that an update of the configuration does not change a task in progress; if that revision is no longer kept, it uses
-// the current one. It returns [queue.ErrPostponed] for an app that is suspended or deleted: the run keeps its
-// attempts and waits until the app is active again.
+// executeRun executes a run with the app it belongs to. It uses the revision under which the turn was accepted, so that
+// an update of the configuration does not change a task in progress. It uses the current one if that revision is no
+// longer kept, and for the default app, which has no other. It returns [queue.ErrPostponed] for an app that is
+// suspended or deleted: the run keeps its attempts and waits until the app is active again.
 func (e *Execution) executeRun(ctx context.Context, run store.Run, lease agentsvc.LeaseCheck) error {
 	began := time.Now()
 	a, of, release, err := e.Runtimes.AcquireRevision(ctx, run.Tenant, run.Revision)

@@ -26,7 +26,7 @@ type network struct {
 	// configMemory is that of the apps' configurations while they are read.
 	configMemory *configMemory
 	connections  *listener.Limiter // counts the connections of all public listeners
-	streams      *listener.Limiter // counts the open requests over HTTP/2 and gRPC
+	requests     *listener.Limiter // counts the open requests over HTTP/2 and gRPC
 	tlsConfig    *tls.Config       // nil = plain HTTP and gRPC
 }
 
@@ -36,7 +36,7 @@ func newNetwork(o Options) (n network, err error) {
 	s, tuner := o.Settings.Listen, newGCTuner()
 	n = network{
 		drainer: newDrainer(), gcTuner: tuner, configMemory: newConfigMemory(tuner),
-		connections: listener.NewLimiter(s.MaxConnections, s.MaxAddressConnections, s.TrustedProxies), streams: listener.NewStreamLimiter(s.MaxConnections, s.TrustedProxies),
+		connections: listener.NewLimiter(s.MaxConnections, s.MaxAddressConnections, s.TrustedProxies), requests: listener.NewRequestLimiter(s.MaxConnections, s.TrustedProxies),
 	}
 	if cfg := o.DefaultApp.Config(); cfg != nil {
 		n.tlsConfig, err = tlscert.NewConfig(cfg.Server.TLS, o.Log)

@@ -32,8 +32,10 @@
 //     unknown app (AppRequest.CheckApp).
 //   - How does a message become a task and a run? agentsvc/surface/admit.go (Request.AdmitMessage),
 //     agentsvc/surface/submit.go (Request.SubmitMessage), agentsvc/task/submit.go (Messages.Submit),
-//     agentsvc/task/accept.go (pipeline.accept, one for messages, decisions, restored checkpoints and requeued runs),
-//     agentsvc/store/createtask.go (Tasks.Create, Tasks.Continue).
+//     agentsvc/task/accept.go (pipeline.accept, one for messages, decisions and restored checkpoints),
+//     agentsvc/store/createtask.go (Tasks.Create, Tasks.Continue). Two turns are written without accept: that of a
+//     requeued run by agentsvc/task/deadletter.go (DeadLetters.Requeue), and that of a task that waited for a budget by
+//     agentsvc/task/expiry.go (approvalExpiry.resumeWithinBudget).
 //   - What does a model call reserve, and when is that settled or released? agentsvc/runtime/meteredmodel.go
 //     (meteredModel.Stream, meteredCall.reserveBudget, meteredCall.endReservation),
 //     agentsvc/runtime/meteredembedder.go for embedders (meteredEmbedder.Embed), billing/budget/reserve.go
@@ -42,14 +44,15 @@
 //   - What stops a worker that lost its lease? agentsvc/store/lease.go (type Lease says where the epoch rises;
 //     Runs.advanceTask compares it, and all other statements of a record depend on that),
 //     agentsvc/store/record.go (Runs.appendRecord, where no row is a lost lease), agentsvc/queue/heartbeat.go
-//     (heartbeater.renewBeforeExpiry, heartbeater.confirmHeartbeat), agentsvc/queue/active_run.go (activeRuns.stopLost),
+//     (heartbeater.renewBeforeExpiry, heartbeater.confirmHeartbeat), agentsvc/queue/watch.go (watcher.reconcileRuns,
+//     when signalled and periodically), agentsvc/queue/active_run.go (activeRuns.stopLost),
 //     agentsvc/leasecheck.go (LeaseCheck.Check), which agentsvc/tool/set.go, agentsvc/agent/remote.go and
 //     agentsvc/llm/upstream/transport.go call before each effect outside.
 //   - How does a decision continue a turn? agentsvc/surface/tenantapi/decision.go (newDecisionHandler),
 //     agentsvc/task/decide.go (Decisions.Decide, turnFactory.newDecisionPlan), agentsvc/store/approval.go
 //     (Approvals.RecordDecisions), agentsvc/task/accept.go (pipeline.dispatch). A message can carry decisions too
 //     (agentsvc/task/submit.go). The new run reads the decision in agentsvc/runner/execution.go
-//     (execution.replayJournal) and agentsvc/runner/turn_state.go (turnState.applyDecision), and agentsvc/agent/llm.go
+//     (execution.replayJournal) and agentsvc/runner/turnstate.go (turnState.applyDecision), and agentsvc/agent/llm.go
 //     (llmRun.runSteps) hands the approved call to agentsvc/agent/tool_call.go (toolCalls.resumeCalls), which runs it by
 //     agentsvc/tool/set.go (Set.Call).
 //   - What does a slow reader of a stream cost? agentsvc/surface/stream/writesse.go (Subscription.WriteSSE),
@@ -57,11 +60,13 @@
 //     (Hub.publishLocal), agentsvc/task/recent.go (recentEvents bounds what waits for all readers of a task),
 //     agentsvc/task/follow.go (logReader.stream, in which a reader that lags reads the log again; Hub.pauseOf paces many
 //     readers of a tenant). A write may take [surface.Timeouts].PieceTimeout. What an app's requests and streams
-//     have in memory together: agentsvc/capacity/pool.go (Pool); how many are open: listener/limiter.go.
+//     have in memory together: agentsvc/capacity/pool.go (Pool). How many connections and HTTP/2 requests are open:
+//     cmd/stoa/server/listener/limiter.go (Limiter); event streams have no bound of their own.
 //   - What happens to usage while the database is away? billing/usage/pending.go.
 //   - What follows a new revision? tenancy/runtimecache/cache.go (Cache.Acquire returns a new runtime from then on; the
 //     former one while the new revision cannot be built), and
-//     for a run that was accepted before execution.go (Execution.executeRun keeps its revision). Schedules:
+//     for a run that was accepted before execution.go (Execution.executeRun keeps its revision, except in the default
+//     app). Schedules:
 //     agentsvc/trigger/scheduler.go (Scheduler.syncSchedules), background.go (backgroundConfigs.loadSchedules),
 //     agentsvc/trigger/scheduletable.go (scheduleTable.saveSchedules replaces the stored ones; a
 //     configuration that cannot be loaded or built leaves them). A tick of a schedule that has gone starts nothing:
@@ -245,7 +250,7 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	// Opened before the HTTP server is built, because agent cards contain its address.
-	calls, err := openGRPCListener(o.Settings, &c)
+	grpcListener, err := openGRPCListener(o.Settings, &c)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +264,7 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 	}
 	return &Server{
 		Options: o, telemetry: t, reporter: reporter, Storage: storage, bus: bus, Apps: apps, identity: identity{platform, owned}, router: hosts, Dependencies: complete, Exporter: exporter,
-		Execution: execution, backgroundConfigs: newBackgroundConfigs(apps, o.DefaultApp, network.configMemory, base.Billing, o.Log), network: network, grpcListener: calls, consoleListener: pages, closers: c,
+		Execution: execution, backgroundConfigs: newBackgroundConfigs(apps, o.DefaultApp, network.configMemory, base.Billing, o.Log), network: network, grpcListener: grpcListener, consoleListener: pages, closers: c,
 	}, nil
 }
 
@@ -329,7 +334,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, serving func()) erro
 		g.Go(func() error { return ignoreCancelled(run(gctx)) })
 	}
 	server := frontend.NewHTTPServer()
-	server.Handler = s.network.streams.LimitStreams(s.network.drainer.trackRequests(server.Handler))
+	server.Handler = s.network.requests.LimitHTTP2Requests(s.network.drainer.trackRequests(server.Handler))
 	s.network.setTLS(server)
 	g.Go(func() error { return s.network.serveHTTP(server, l) })
 	if s.consoleListener != nil {
@@ -338,10 +343,10 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, serving func()) erro
 			return s.network.serveHTTP(server, s.network.connections.LimitListener(s.consoleListener))
 		})
 	}
-	calls := s.newGRPCServer(frontend, c.Builder)
-	if calls != nil {
-		g.Go(func() error { return calls.Serve(s.network.connections.LimitListener(s.grpcListener)) })
-		context.AfterFunc(gctx, calls.Stop) // for a failed loop; a drain has closed it before
+	grpcServer := s.newGRPCServer(frontend, c.Builder)
+	if grpcServer != nil {
+		g.Go(func() error { return grpcServer.Serve(s.network.connections.LimitListener(s.grpcListener)) })
+		context.AfterFunc(gctx, grpcServer.Stop) // for a failed loop; a drain has closed it before
 	}
 	// The loops and the listeners are running: stop them and wait for them before returning.
 	if err := s.serveMetrics(gctx, g); err != nil {
@@ -354,7 +359,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, serving func()) erro
 	// A loop failed: drain sees gctx ended and does not wait for load balancers.
 	case <-gctx.Done():
 	}
-	s.drain(context.WithoutCancel(ctx), gctx, listeners{frontend, server, calls})
+	s.drain(context.WithoutCancel(ctx), gctx, listeners{frontend, server, grpcServer})
 	stop()
 	return g.Wait()
 }

@@ -143,23 +143,23 @@ func (lim *Limiter) ReadCounts() (open int64, refused map[string]int64) {
 	return int64(lim.open), map[string]int64{boundTotal: lim.refused[boundTotal], boundAddress: lim.refused[boundAddress]}
 }
 
-// minStreams is the least bound of the requests over HTTP/2 and gRPC that may be open in a process. An open request
+// minRequests is the least bound of the requests over HTTP/2 and gRPC that may be open in a process. An open request
 // takes up to 80 KiB with a response that its client does not take.
-const minStreams = 4096
+const minRequests = 4096
 
-// NewStreamLimiter returns a limiter of the requests over HTTP/2 and gRPC, of which one connection carries many: a
-// quarter of the connections that there may be, and at least minStreams. One address may have 1/AddressShares of them.
-func NewStreamLimiter(connections int, trusted []netip.Prefix) *Limiter {
-	total := max(connections/4, minStreams)
+// NewRequestLimiter returns a limiter of the requests over HTTP/2 and gRPC, of which one connection carries many: a
+// quarter of the connections that there may be, and at least minRequests. One address may have 1/AddressShares of them.
+func NewRequestLimiter(connections int, trusted []netip.Prefix) *Limiter {
+	total := max(connections/4, minRequests)
 	return NewLimiter(total, total/AddressShares, trusted)
 }
 
-// LimitStreams returns next with the bounds applied to requests over HTTP/2. A request beyond them is refused with 503
-// before any of it is read. Those over HTTP/1.1 have a connection each, which LimitListener counts.
-func (lim *Limiter) LimitStreams(next http.Handler) http.Handler {
+// LimitHTTP2Requests returns next with the bounds applied to requests over HTTP/2. A request beyond them is refused
+// with 503 before any of it is read. Those over HTTP/1.1 have a connection each, which LimitListener counts.
+func (lim *Limiter) LimitHTTP2Requests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor >= 2 {
-			release, ok := lim.AcquireStream(r.RemoteAddr)
+			release, ok := lim.AcquireRequest(r.RemoteAddr)
 			if !ok {
 				w.Header().Set("Retry-After", "1")
 				w.WriteHeader(http.StatusServiceUnavailable)
@@ -171,8 +171,8 @@ func (lim *Limiter) LimitStreams(next http.Handler) http.Handler {
 	})
 }
 
-// AcquireStream counts a request from an address with a port and returns what ends its count, or reports false.
-func (lim *Limiter) AcquireStream(address string) (release func(), ok bool) {
+// AcquireRequest counts a request from an address with a port and returns what ends its count, or reports false.
+func (lim *Limiter) AcquireRequest(address string) (release func(), ok bool) {
 	source := clientPrefix(address)
 	if !lim.acquire(source) {
 		return nil, false

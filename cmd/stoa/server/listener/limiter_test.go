@@ -41,13 +41,13 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestOpenStreams checks that requests over one HTTP/2 connection count each, that one beyond the bound is refused at
+// TestOpenRequests checks that requests over one HTTP/2 connection count each, that one beyond the bound is refused at
 // once, and that those over HTTP/1.1 are not counted.
-func TestOpenStreams(t *testing.T) {
+func TestOpenRequests(t *testing.T) {
 	t.Parallel()
 	c := NewLimiter(3, 3, nil)
 	unblock, entered := make(chan struct{}), make(chan struct{}, 10)
-	s := httptest.NewUnstartedServer(c.LimitStreams(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	s := httptest.NewUnstartedServer(c.LimitHTTP2Requests(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		entered <- struct{}{}
 		if r.URL.Path == "/wait" {
 			<-unblock

@@ -15,7 +15,7 @@ type UsageUpdate struct {
 	Tokens int64
 	// TurnTokens is the sum of the whole turn, earlier attempts included.
 	TurnTokens int64
-	// First is set on the first update of the turn: its reservation is to be settled now.
+	// First is set on the first update of the turn: its reservation from the token limits is to be settled now.
 	First bool
 	// Ended is set when the run has ended and is not retried.
 	Ended bool
@@ -36,8 +36,9 @@ type usageReport struct {
 	tracker  usageTracker
 	// unwritten is usage whose record was lost with the log or the lease.
 	unwritten []agentsvc.Event
-	// settled reports that usage of this turn was reported before, so that the turn's reservation is already settled.
-	settled bool
+	// limitSettled reports that an update of this turn was sent before, so that the turn's reservation from the token
+	// limits is already settled.
+	limitSettled bool
 }
 
 // reportRecord sends the update of rec, which is committed; turn is the usage of the whole turn. A record without usage
@@ -46,7 +47,7 @@ func (r *usageReport) reportRecord(ctx context.Context, run store.Run, rec store
 	if r.observer == nil {
 		return
 	}
-	s := UsageUpdate{TurnTokens: countTokens(turn), First: !r.settled, Ended: rec.EndState != "" && rec.EndState != store.Pending}
+	s := UsageUpdate{TurnTokens: countTokens(turn), First: !r.limitSettled, Ended: rec.EndState != "" && rec.EndState != store.Pending}
 	for _, ev := range rec.Events {
 		if ev.Usage != nil {
 			s.Tokens += countTokens(*ev.Usage)
@@ -55,7 +56,7 @@ func (r *usageReport) reportRecord(ctx context.Context, run store.Run, rec store
 	if s.Tokens == 0 && !s.Ended {
 		return
 	}
-	r.settled = true
+	r.limitSettled = true
 	r.observer(ctx, run, s)
 }
 
