@@ -3104,7 +3104,7 @@ export interface components {
         };
         /** @description Message of A2A 1.0 */
         A2AMessage: {
-            messageId: string;
+            messageId?: string;
             contextId?: string;
             taskId?: string;
             /** @description Users send ROLE_USER, or another form of it */
@@ -3120,7 +3120,7 @@ export interface components {
         A2AMessage03: {
             /** @constant */
             kind?: "message";
-            messageId: string;
+            messageId?: string;
             contextId?: string;
             taskId?: string;
             /** @description Users send user, or another form of it */
@@ -3284,7 +3284,7 @@ export interface components {
         A2APushStoredList03: components["schemas"]["A2APushStored03"][];
         /** @description Message of A2A 1.0 as answers have it */
         A2AReply: {
-            messageId: string;
+            messageId?: string;
             contextId?: string;
             taskId?: string;
             /** @enum {string} */
