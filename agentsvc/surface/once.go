@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 
+	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/idempotency"
 	"stoa/tenancy/db"
 )
@@ -19,7 +20,11 @@ func serveIdempotent(stored *idempotency.Store, w http.ResponseWriter, r *http.R
 	if err != nil {
 		return err
 	}
-	if key == "" || r.URL.Query().Get("dry_run") == "true" {
+	dryRun, err := decode.ParseBool(r.URL.Query(), "dry_run")
+	if err != nil {
+		return err
+	}
+	if key == "" || dryRun {
 		return route.Serve(w, r)
 	}
 	read := ReadBody

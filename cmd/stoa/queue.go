@@ -63,11 +63,23 @@ func (cmd *queueListCmd) Run(ctx context.Context, c *console) error {
 	return c.printTable([]string{"APP", "PENDING", "RUNNING"}, rows)
 }
 
+// selector is a flag that narrows what a command does. An empty value, such as that of a variable that is not set, is
+// refused: the command would do it to everything.
+type selector string
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (s *selector) UnmarshalText(text []byte) error {
+	if *s = selector(text); *s == "" {
+		return errors.New("is empty; leave it out to select all")
+	}
+	return nil
+}
+
 // deadFilter selects dead letters. The server combines the given fields with AND; an empty filter selects all.
 type deadFilter struct {
-	App   string `placeholder:"NAME" help:"Only of this app."`
-	Agent string `placeholder:"NAME" help:"Only of this agent."`
-	Error string `placeholder:"TEXT" help:"Only those whose error contains this text."`
+	App   selector `json:"app,omitempty" placeholder:"NAME" help:"Only of this app."`
+	Agent selector `json:"agent,omitempty" placeholder:"NAME" help:"Only of this agent."`
+	Error selector `json:"error,omitempty" placeholder:"TEXT" help:"Only those whose error contains this text."`
 }
 
 // queueDeadCmd is `stoa queue dead`.
@@ -83,7 +95,7 @@ func (cmd *queueDeadCmd) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	all, err := readPages(ctx, api, "/admin/queue/dead", "runs", url.Values{"app": {cmd.App}, "agent": {cmd.Agent}, "error": {cmd.Error}})
+	all, err := readPages(ctx, api, "/admin/queue/dead", "runs", url.Values{"app": {string(cmd.App)}, "agent": {string(cmd.Agent)}, "error": {string(cmd.Error)}})
 	if err != nil {
 		return err
 	}
@@ -139,11 +151,10 @@ func (cmd *queueRequeueCmd) Run(ctx context.Context, c *console) error {
 		return nil
 	}
 	// The filter is sent again in each request: the requeued ones no longer match it.
-	body := map[string]string{"app": cmd.App, "agent": cmd.Agent, "error": cmd.Error}
 	// The server requeues a bounded number for each request and returns how many remain.
 	for total := 0; ; {
 		var did struct{ Requeued, Remaining int }
-		if err := api.doJSON(ctx, http.MethodPost, "/admin/queue/dead:requeue", body, &did); err != nil {
+		if err := api.doJSON(ctx, http.MethodPost, "/admin/queue/dead:requeue", cmd.deadFilter, &did); err != nil {
 			return err
 		}
 		// Nothing requeued although some remain means that the rest cannot be requeued: stop instead of looping.

@@ -52,16 +52,16 @@ func (cmd *appTokenCmd) Run(ctx context.Context, c *console) error {
 type appRevokeCmd struct {
 	appFlags    `embed:""`
 	confirmFlag `embed:""`
-	Sub         string `placeholder:"SUBJECT" help:"Only the tokens of this subject."`
+	Sub         selector `placeholder:"SUBJECT" help:"Only the tokens of this subject."`
 }
 
 // Run revokes every token that was issued before now, of the app or of one subject. Tokens issued later are valid.
 func (cmd *appRevokeCmd) Run(ctx context.Context, c *console) error {
-	body := map[string]string{}
+	body := map[string]selector{}
 	whose := "all tokens of " + cmd.Name
 	if cmd.Sub != "" {
 		body["sub"] = cmd.Sub
-		whose = "the tokens of " + cmd.Sub + " in " + cmd.Name
+		whose = "the tokens of " + string(cmd.Sub) + " in " + cmd.Name
 	}
 	if err := cmd.confirmYes(ctx, c, "revoke "+whose); err != nil {
 		return err

@@ -3284,7 +3284,7 @@ export interface components {
         A2APushStoredList03: components["schemas"]["A2APushStored03"][];
         /** @description Message of A2A 1.0 as answers have it */
         A2AReply: {
-            messageId: string;
+            messageId?: string;
             contextId?: string;
             taskId?: string;
             /** @enum {string} */
@@ -3934,7 +3934,10 @@ export interface components {
             })[] | null;
             plan?: string | null;
             limits?: {
-                [key: string]: unknown;
+                weight?: number | null;
+                max_concurrent_tasks?: number | null;
+                queue_depth?: number | null;
+                rate?: components["schemas"]["RateLimit"][] | null;
             } | null;
             auth?: {
                 [key: string]: unknown;
@@ -4664,7 +4667,7 @@ export interface components {
             };
         };
         ImportedApp: {
-            app: components["schemas"]["App"];
+            app: components["schemas"]["AppSummary"];
             /** @description How many rows were inserted, by table */
             rows: {
                 [key: string]: number;
@@ -5447,7 +5450,7 @@ export interface components {
             plans: components["schemas"]["Plan"][];
         };
         PlanOrder: {
-            name?: string;
+            name: string;
             /** @description ISO 4217 */
             currency?: string;
             timezone?: string;
@@ -5476,6 +5479,32 @@ export interface components {
             name: string;
             /** @description More than 0, at most 100, with up to four decimals */
             percent: number | string;
+        };
+        PlanTerms: {
+            name?: string;
+            /** @description ISO 4217 */
+            currency?: string;
+            timezone?: string;
+            /** @description Of each month, in nano-units of the currency */
+            base_fee?: number;
+            /** @description In whole units of the currency, such as 12.50 */
+            base_fee_decimal?: string;
+            /** @description On the net amount of invoices */
+            taxes?: components["schemas"]["PlanTax"][] | null;
+            included?: {
+                [key: string]: number;
+            } | null;
+            overage?: {
+                [key: string]: components["schemas"]["Overage"];
+            } | null;
+            /** @description 0 = any number */
+            max_concurrent_tasks?: number;
+            queue_depth?: number;
+            weight?: number;
+            /** @description Patterns of provider/model; null = all */
+            allowed_models?: string[] | null;
+            retention?: components["schemas"]["Retention"] | null;
+            documents?: components["schemas"]["DocumentLimits"] | null;
         };
         Price: {
             version: string;
@@ -5509,7 +5538,7 @@ export interface components {
             /** @description ISO 4217 */
             currency: string;
             /** @description RFC 3339 */
-            effective_from?: string;
+            effective_from: string;
             items: components["schemas"]["PriceItem"][];
         };
         Process: {
@@ -5758,6 +5787,11 @@ export interface components {
             roles: components["schemas"]["Role"][];
         };
         RoleOrder: {
+            name: string;
+            scopes: string[];
+            description?: string;
+        };
+        RoleTerms: {
             name?: string;
             scopes: string[];
             description?: string;
@@ -5838,6 +5872,7 @@ export interface components {
             message: string;
         };
         Subject: {
+            /** @description Without it the tokens of all subjects */
             sub?: string;
         };
         Task: {
@@ -6865,9 +6900,9 @@ export interface components {
         Allow: string;
         /** @description The name of the file */
         "Content-Disposition": string;
-        /** @description Identifies this state, for If-Match and If-None-Match */
+        /** @description Identifies this state, for If-Match and If-None-Match; a dry run may have none */
         ETag: string;
-        /** @description true: the answer of an earlier request with this key */
+        /** @description true: the answer of an earlier request with this key; a repeated message is answered with its task and without this header */
         "Idempotent-Replayed": string;
         /** @description The path of what was created */
         Location: string;
@@ -8417,9 +8452,7 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
-                    ETag: components["headers"]["ETag"];
                     "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
-                    Location: components["headers"]["Location"];
                     "X-Request-Id": components["headers"]["X-Request-Id"];
                     [name: string]: unknown;
                 };
@@ -9964,7 +9997,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["RoleOrder"];
+                "application/json": components["schemas"]["RoleTerms"];
             };
         };
         responses: {
@@ -11035,7 +11068,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["PlanOrder"];
+                "application/json": components["schemas"]["PlanTerms"];
             };
         };
         responses: {
@@ -13048,6 +13081,7 @@ export interface operations {
             401: components["responses"]["ApiError401"];
             403: components["responses"]["ApiError403"];
             404: components["responses"]["ApiError404"];
+            412: components["responses"]["ApiError412"];
             429: components["responses"]["ApiError429"];
             431: components["responses"]["ApiError431"];
             500: components["responses"]["ApiError500"];
@@ -14261,6 +14295,7 @@ export interface operations {
                     /** Format: binary */
                     file: string;
                 };
+                "text/*": string;
             };
         };
         responses: {

@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/surface/stream"
 )
@@ -114,9 +115,9 @@ func decodeQuery(q url.Values, names []string, p *params) error {
 			}
 			members[name] = n
 		case "includeArtifacts", "include_artifacts":
-			b, err := strconv.ParseBool(value)
+			b, err := decode.ParseBool(q, name)
 			if err != nil {
-				return agentsvc.NewInvalidError(name, "must be true or false")
+				return err
 			}
 			members[name] = b
 		case versionHeader: // read by NegotiateVersion

@@ -69,13 +69,13 @@ func (h appHandler) replaceApp(ctx context.Context, o *mutation.Request) (mutati
 // ledger remain. If the deletion takes longer than the request may last, it continues in the background and the
 // request can be repeated.
 func (h appHandler) deleteApp(ctx context.Context, o *mutation.Request) (mutation.Result, error) {
+	moved, err := decode.ParseBool(o.HTTP.URL.Query(), "moved")
+	if err != nil {
+		return mutation.Result{}, err
+	}
 	remove := h.apps.DeleteApp
-	switch o.HTTP.URL.Query().Get("moved") {
-	case "", "false":
-	case "true":
+	if moved {
 		remove = h.apps.Moves.DeleteApp
-	default:
-		return mutation.Result{}, agentsvc.NewInvalidError("moved", "must be true or false")
 	}
 	return mutation.Result{Status: http.StatusNoContent}, remove(ctx, o.Actor, o.AppName(), o.IfMatch...)
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -118,7 +119,11 @@ func (h deadLetterHandler) requeueRuns(ctx context.Context, o *mutation.Request)
 	if err := o.DecodeBody(&b, false); err != nil {
 		return mutation.Result{}, err
 	}
-	f, err := newDeadLetterFilter(b.App, b.Agent, b.Error)
+	all := "requeue all runs"
+	if err := cmp.Or(b.App.check("app", all), b.Agent.check("agent", all), b.Error.check("error", all)); err != nil {
+		return mutation.Result{}, err
+	}
+	f, err := newDeadLetterFilter(b.App.text, b.Agent.text, b.Error.text)
 	if err != nil {
 		return mutation.Result{}, err
 	}

@@ -61,5 +61,8 @@ func (h tokenHandler) revokeTokens(ctx context.Context, o *mutation.Request) (mu
 	if err := o.DecodeBody(&b, true); err != nil {
 		return mutation.Result{}, err
 	}
-	return mutation.Result{Status: http.StatusNoContent}, h.apps.Tokens.Revoke(ctx, o.Actor, o.AppName(), b.Sub)
+	if err := b.Sub.check("sub", "revoke all tokens"); err != nil {
+		return mutation.Result{}, err
+	}
+	return mutation.Result{Status: http.StatusNoContent}, h.apps.Tokens.Revoke(ctx, o.Actor, o.AppName(), b.Sub.text)
 }

@@ -69,21 +69,42 @@ type (
 	rotateBody struct {
 		Overlap string `json:"overlap"`
 	}
-	// revokeBody is the optional body of a revocation; Sub "" = the tokens of every subject.
+	// revokeBody is the optional body of a revocation; without Sub the tokens of every subject are meant.
 	revokeBody struct {
-		Sub string `json:"sub"`
+		Sub selector `json:"sub"`
 	}
-	// requeueBody selects runs that failed for good; "" selects all. Error is a part of the error text.
+	// requeueBody selects runs that failed for good; one that is missing selects all. Error is a part of the error text.
 	requeueBody struct {
-		App   string `json:"app"`
-		Agent string `json:"agent"`
-		Error string `json:"error"`
+		App   selector `json:"app"`
+		Agent selector `json:"agent"`
+		Error selector `json:"error"`
 	}
 	// acceptBody names the definition to accept by its hash, as drift.hash shows it.
 	acceptBody struct {
 		Hash string `json:"hash"`
 	}
 )
+
+// selector is a member that narrows what a request changes. Missing, it is "" and everything is changed.
+type selector struct {
+	text  string
+	given bool
+}
+
+// UnmarshalJSON decodes a text, or null as "".
+func (s *selector) UnmarshalJSON(b []byte) error {
+	s.given = true
+	return json.Unmarshal(b, &s.text)
+}
+
+// check returns an error for a selector that is given and empty: a client whose variable is not set would change
+// everything. all says what that is.
+func (s selector) check(field, all string) error {
+	if s.given && s.text == "" {
+		return agentsvc.NewInvalidError(field, "is empty; leave it out to %s", all)
+	}
+	return nil
+}
 
 // Response types. Times are pointers so that a missing time is null.
 type (

@@ -125,15 +125,10 @@ func decodeBudget(o *mutation.Request) (budget.Budget, error) {
 
 // toBudget returns the domain's budget; package budget validates it.
 func (b budgetBody) toBudget() (budget.Budget, error) {
-	switch {
-	case b.Amount == nil && b.AmountDecimal == "":
-		return budget.Budget{}, agentsvc.NewInvalidError("amount", "is missing")
-	case b.AmountDecimal != "" && b.Unit != budget.InMoney:
+	if b.AmountDecimal != "" && b.Unit != budget.InMoney {
 		return budget.Budget{}, agentsvc.NewInvalidError("amount_decimal", "is for budgets of money; this one is in %s, so send amount", b.Unit)
-	case b.Amount == nil:
-		b.Amount = new(int64)
 	}
-	n, err := mergeAmount("amount", *b.Amount, b.AmountDecimal)
+	n, err := mergeAmount("amount", b.Amount, b.AmountDecimal)
 	if err != nil {
 		return budget.Budget{}, err
 	}

@@ -85,13 +85,7 @@ func (h creditHandler) addCredit(ctx context.Context, o *mutation.Request) (muta
 	if err := o.DecodeBody(&b, false); err != nil {
 		return mutation.Result{}, err
 	}
-	switch {
-	case b.Amount == nil && b.AmountDecimal == "":
-		return mutation.Result{}, agentsvc.NewInvalidError("amount", "is missing: how many nano-units of the currency; or send amount_decimal")
-	case b.Amount == nil:
-		b.Amount = new(int64)
-	}
-	n, err := mergeAmount("amount", *b.Amount, b.AmountDecimal)
+	n, err := mergeAmount("amount", b.Amount, b.AmountDecimal)
 	if err != nil {
 		return mutation.Result{}, err
 	}

@@ -9,18 +9,21 @@ import (
 // currency, as text.
 const decimalSuffix = "_decimal"
 
-// mergeAmount returns the amount of a request that may name it in nano-units, as a decimal or both ways. A body that was
-// read and changed in one of the two is an error.
-func mergeAmount(field string, nano int64, decimal string) (int64, error) {
+// mergeAmount returns the amount of a request that names it in nano-units, as a decimal or both ways. A body that was
+// read and changed in one of the two is an error, and one without either: what costs nothing must say so.
+func mergeAmount(field string, nano *int64, decimal string) (int64, error) {
 	if decimal == "" {
-		return nano, nil
+		if nano == nil {
+			return 0, agentsvc.NewInvalidError(field, "is missing")
+		}
+		return *nano, nil
 	}
 	m, err := amount.ParseDecimal(decimal)
 	if err != nil {
 		return 0, agentsvc.NewInvalidError(field+decimalSuffix, "%v", err)
 	}
-	if nano != 0 && nano != int64(m) {
-		return 0, agentsvc.NewInvalidError(field+decimalSuffix, "%s is not %d nano-units; send one of the two", decimal, nano)
+	if nano != nil && *nano != 0 && *nano != int64(m) {
+		return 0, agentsvc.NewInvalidError(field+decimalSuffix, "%s is not %d nano-units; send one of the two", decimal, *nano)
 	}
 	return int64(m), nil
 }

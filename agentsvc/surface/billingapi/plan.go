@@ -61,7 +61,7 @@ type planAnswer struct {
 // overageBody is a price: Amount for Per units of the meter.
 type overageBody struct {
 	Per     int64  `json:"per"`
-	Amount  int64  `json:"amount"`
+	Amount  *int64 `json:"amount"`
 	Decimal string `json:"amount_decimal,omitempty"`
 }
 
@@ -111,7 +111,7 @@ func decodePlan(o *mutation.Request) (price.Plan, error) {
 		}
 		p.Overage[meter] = price.Overage{Per: v.Per, Amount: amount.Money(n)}
 	}
-	fee, err := mergeAmount("base_fee", b.BaseFee, b.BaseFeeDecimal)
+	fee, err := mergeAmount("base_fee", &b.BaseFee, b.BaseFeeDecimal)
 	if err != nil {
 		return p, err
 	}
@@ -202,7 +202,8 @@ func (h planHandler) newPlanAnswer(p price.Plan) planAnswer {
 		b.Overage = make(map[string]overageBody, len(p.Overage))
 	}
 	for meter, v := range p.Overage {
-		b.Overage[meter] = overageBody{v.Per, int64(v.Amount), v.Amount.Decimal(p.Currency)}
+		n := int64(v.Amount)
+		b.Overage[meter] = overageBody{v.Per, &n, v.Amount.Decimal(p.Currency)}
 	}
 	for _, tax := range p.Taxes {
 		b.Taxes = append(b.Taxes, taxBody{tax.Name, percentage(tax.Rate.Percent())})

@@ -38,7 +38,7 @@ type priceItemBody struct {
 	Provider string `json:"provider,omitempty"`
 	Model    string `json:"model,omitempty"`
 	Per      int64  `json:"per"`
-	Amount   int64  `json:"amount"`
+	Amount   *int64 `json:"amount"`
 	Decimal  string `json:"amount_decimal,omitempty"`
 }
 
@@ -99,7 +99,8 @@ func (h priceHandler) deletePrice(ctx context.Context, o *mutation.Request) (mut
 func newPriceBody(p price.Version) priceBody {
 	b := priceBody{Version: p.Version, Currency: p.Currency, Effective: encode.FormatTime(p.Effective), Items: []priceItemBody{}, CreatedAt: encode.FormatOptionalTime(p.CreatedAt)}
 	for _, it := range p.Items {
-		b.Items = append(b.Items, priceItemBody{it.Kind, it.Meter, it.Provider, it.Model, it.Per, int64(it.Amount), it.Amount.Decimal(p.Currency)})
+		n := int64(it.Amount)
+		b.Items = append(b.Items, priceItemBody{it.Kind, it.Meter, it.Provider, it.Model, it.Per, &n, it.Amount.Decimal(p.Currency)})
 	}
 	return b
 }

@@ -80,6 +80,19 @@ func CheckQuery(r *http.Request, names ...string) error {
 	return nil
 }
 
+// ParseBool returns the boolean name of the query, false if it is missing. An empty value is refused: a client that sends
+// ?dry_run does not mean that the change is to be made.
+func ParseBool(query url.Values, name string) (bool, error) {
+	if !query.Has(name) {
+		return false, nil
+	}
+	b, err := strconv.ParseBool(query.Get(name))
+	if err != nil {
+		return false, agentsvc.NewInvalidError(name, "must be true or false")
+	}
+	return b, nil
+}
+
 // ParsePageSize returns page_size of the query, from 1 to maximum, or defaultSize if it is missing.
 func ParsePageSize(r *http.Request, defaultSize, maximum int) (int, error) {
 	text := r.URL.Query().Get("page_size")

@@ -10,6 +10,7 @@ import (
 	"stoa/agentsvc/document/corpus"
 	"stoa/agentsvc/runtime"
 	"stoa/agentsvc/surface"
+	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/response"
 	"stoa/tenancy/audit"
 )
@@ -38,13 +39,9 @@ func handleReindex(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	confirmed := false
-	switch r.URL.Query().Get("confirm") {
-	case "", "false":
-	case "true":
-		confirmed = true
-	default:
-		return agentsvc.NewInvalidError("confirm", "must be true or false")
+	confirmed, err := decode.ParseBool(r.URL.Query(), "confirm")
+	if err != nil {
+		return err
 	}
 	recorded := c.recorded("document.reindex", "", map[string]any{"confirm": confirmed})
 	err = c.withStore(r.Context(), func() error {

@@ -42,15 +42,7 @@ func (r *Request) DecodeBody(v any, optional bool) error {
 }
 
 // ParseDryRun returns the query parameter dry_run. Only the routes that list it in Query can have it.
-func ParseDryRun(r *http.Request) (bool, error) {
-	switch r.URL.Query().Get("dry_run") {
-	case "", "false":
-		return false, nil
-	case "true":
-		return true, nil
-	}
-	return false, agentsvc.NewInvalidError("dry_run", "must be true or false")
-}
+func ParseDryRun(r *http.Request) (bool, error) { return decode.ParseBool(r.URL.Query(), "dry_run") }
 
 // Result is the response of a mutation.
 type Result struct {

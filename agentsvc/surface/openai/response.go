@@ -11,6 +11,7 @@ import (
 	"stoa/agentsvc"
 	"stoa/agentsvc/surface"
 	"stoa/agentsvc/surface/apierror"
+	"stoa/agentsvc/surface/decode"
 	"stoa/agentsvc/surface/response"
 	"stoa/agentsvc/surface/stream"
 	"stoa/agentsvc/task"
@@ -205,13 +206,9 @@ func loadResponse(r *http.Request, wide authz.Scope) (*responseEncoder, agentsvc
 // handleGetResponse answers with a response: as it is now, or with stream=true as a stream of its events from the first
 // on, which follows a response at work to its end.
 func handleGetResponse(w http.ResponseWriter, r *http.Request) error {
-	streams := false
-	switch r.URL.Query().Get("stream") {
-	case "true":
-		streams = true
-	case "", "false":
-	default:
-		return agentsvc.NewInvalidError("stream", "must be true or false")
+	streams, err := decode.ParseBool(r.URL.Query(), "stream")
+	if err != nil {
+		return err
 	}
 	if streams && r.URL.Query().Has("starting_after") {
 		// Ignored, it would give a client that resumes a stream the same text again.

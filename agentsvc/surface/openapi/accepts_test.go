@@ -53,6 +53,7 @@ var probeBodies = map[string]string{
 	"CreditOrder":    `{"amount": 1, "currency": "USD"}`,
 	"KeyOrder":       `{"name": "probe"}`,
 	"RoleOrder":      `{"name": "desk", "scopes": ["tasks:read"]}`,
+	"RoleTerms":      `{"scopes": ["tasks:read"]}`,
 	"SecretValue":    `{"value": "v"}`,
 	"TokenOrder":     `{"sub": "x"}`,
 	"Subject":        `{"sub": "x"}`,

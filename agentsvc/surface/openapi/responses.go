@@ -44,7 +44,7 @@ func (b builder) newResponses(o operation) jsonObject {
 			schema = jsonObject{"anyOf": []any{schema, schemaRef(defaultError)}}
 		}
 		out[strconv.Itoa(other)] = jsonObject{
-			"description": http.StatusText(other), "headers": b.headerRefs(o.answerHeaders()), "content": jsonObject{o.mediaType(): jsonObject{"schema": schema}},
+			"description": http.StatusText(other), "headers": b.headerRefs(o.alsoHeaders()), "content": jsonObject{o.mediaType(): jsonObject{"schema": schema}},
 		}
 	}
 	if o.Empty != 0 {
@@ -90,6 +90,15 @@ func (o operation) answerHeaders() []string {
 		all = append(all, limitHeaders...)
 	}
 	return all
+}
+
+// alsoHeaders returns the headers of the responses of Also. A dry run of what would be created has nothing that they
+// could name.
+func (o operation) alsoHeaders() []string {
+	if !slices.Contains(o.Query, "dry_run") {
+		return o.answerHeaders()
+	}
+	return slices.DeleteFunc(o.answerHeaders(), func(name string) bool { return name == "ETag" || name == "Location" })
 }
 
 // errorStatuses returns the statuses of the operation's errors.

@@ -134,7 +134,11 @@ func writeSavedConfig(w http.ResponseWriter, app tenancy.App, dryRun bool) error
 
 // handleListConfigRevisions answers with the stored revisions of the configuration, the newest first.
 func (h configHandler) handleListConfigRevisions(w http.ResponseWriter, r *http.Request) error {
-	found, err := h.apps.Revisions.ListByID(r.Context(), surface.RequestOf(r).App.ID)
+	id := surface.RequestOf(r).App.ID
+	if id == tenancy.DefaultID {
+		return errDefaultConfig
+	}
+	found, err := h.apps.Revisions.ListByID(r.Context(), id)
 	if err != nil {
 		return err
 	}

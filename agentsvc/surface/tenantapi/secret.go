@@ -14,7 +14,11 @@ import (
 
 // handleListSecrets answers with the names of the app's secrets and their times; values are never returned.
 func (h configHandler) handleListSecrets(w http.ResponseWriter, r *http.Request) error {
-	found, err := h.apps.Secrets.ListByID(r.Context(), surface.RequestOf(r).App.ID)
+	id := surface.RequestOf(r).App.ID
+	if id == tenancy.DefaultID {
+		return errDefaultConfig
+	}
+	found, err := h.apps.Secrets.ListByID(r.Context(), id)
 	if err != nil {
 		return err
 	}

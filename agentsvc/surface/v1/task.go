@@ -36,12 +36,8 @@ func parseDetail(r *http.Request) (d taskDetail, err error) {
 	if d.length, err = decode.ParseHistoryLength(r); err != nil {
 		return d, err
 	}
-	if text := r.URL.Query().Get("include_artifacts"); text != "" {
-		if d.artifacts, err = strconv.ParseBool(text); err != nil {
-			return d, agentsvc.NewInvalidError("include_artifacts", "must be true or false")
-		}
-	}
-	return d, nil
+	d.artifacts, err = decode.ParseBool(r.URL.Query(), "include_artifacts")
+	return d, err
 }
 
 // handleGetTask answers with a task and its whole history, or as much of it as history_length asks for.
