@@ -150,9 +150,9 @@ func TestUnpricedCalls(t *testing.T) {
 		var table, page, text bytes.Buffer
 		agentsvctest.RequireNoErrors(t, inv.WriteCSV(&table), inv.WriteHTML(&page), inv.WriteText(&text))
 		for form, want := range map[string][]string{
-			table.String(): {"line,\"model p/m, without a price\"", "unpriced,calls without a price in the price book,,3,,,,,true,,,"},
-			page.String():  {"model p/m, without a price", "<p>Calls without a price in the price book: 3</p>"},
-			text.String():  {"model p/m, without a price", "\nCalls without a price in the price book: 3\n"},
+			table.String(): {"line,\"model p/m, without a price\"", "unpriced,calls without a price or charged in part,,3,,,,,true,,,"},
+			page.String():  {"model p/m, without a price", "<p>Calls without a price or charged in part: 3</p>"},
+			text.String():  {"model p/m, without a price", "\nCalls without a price or charged in part: 3\n"},
 		} {
 			for _, part := range want {
 				if !strings.Contains(form, part) {
