@@ -20,10 +20,7 @@ type Line struct {
 	// Usage has the quantities by meter.
 	Usage map[string]int64 `json:"usage,omitempty"`
 	LateUse
-	// Unpriced is set if neither the price book nor the plan has a price for the usage or a part of it. If it is charged in
-	// part, UnpricedMeters are the meters without a price. Invoices of earlier versions do not have them.
-	Unpriced       bool     `json:"unpriced,omitempty"`
-	UnpricedMeters []string `json:"unpriced_meters,omitempty"`
+	PriceGap
 	// Estimated is set if the vendor did not report the quantities.
 	Estimated bool `json:"estimated,omitempty"`
 
@@ -41,6 +38,14 @@ type Line struct {
 	// Currency is "" if no price was in force; then nothing is charged.
 	Currency string       `json:"currency"`
 	Charge   amount.Money `json:"charge"`
+}
+
+// PriceGap says which usage has no price.
+type PriceGap struct {
+	// Unpriced is set if neither the price book nor the plan has a price for the usage or a part of it. If it is charged in
+	// part, UnpricedMeters are the meters without a price. Invoices of earlier versions do not have them.
+	Unpriced       bool     `json:"unpriced,omitempty"`
+	UnpricedMeters []string `json:"unpriced_meters,omitempty"`
 }
 
 // LateUse says of usage when it was used, if it was recorded after the invoice of that month was made.

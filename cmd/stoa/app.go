@@ -247,10 +247,11 @@ func readList(ctx context.Context, api *client, path, key string, query url.Valu
 		var next string
 		if raw, ok := page["next_page_token"]; ok {
 			_ = json.Unmarshal(raw, &next) // not a string: the last page
-			answer["next_page_token"] = ""
 		}
 		if next == "" || next == query.Get("page_token") {
-			answer[key] = all
+			if answer[key] = all; answer["next_page_token"] != nil {
+				answer["next_page_token"] = ""
+			}
 			return all, answer, nil
 		}
 		query.Set("page_token", next)
