@@ -102,13 +102,9 @@ func (r *unfinishedRuns) returnOrGiveUp(ctx context.Context, u unfinishedRun) er
 	if !u.lastBegun {
 		run.Attempts--
 	}
-	switch err := r.options.GiveUp(ctx, run, u.returnOptions.Error); {
-	case err == nil:
-		r.options.Log.Error("a run was given up", "tenant", run.Tenant, "task", run.Task, "attempts", run.Attempts, "error", u.returnOptions.Error)
-		return nil
-	case errors.Is(err, agentsvc.ErrLeaseLost):
+	err := r.options.GiveUp(ctx, run, u.returnOptions.Error)
+	if errors.Is(err, agentsvc.ErrLeaseLost) {
 		return r.runs.DropRun(ctx, u.run)
-	default:
-		return err
 	}
+	return err
 }

@@ -22,7 +22,7 @@ var csvColumns = []string{
 }
 
 // WriteCSV writes the invoice as CSV: one record for each line, credit use, rounding, net amount, tax and total, and one with
-// the number of calls without a price if there are any. Amounts are decimal. In each currency the lines, credits and rounding
+// the number of calls without a price, or charged in part, if there are any. Amounts are decimal. In each currency the lines, credits and rounding
 // sum to net, and net and the taxes to the total.
 func (inv Invoice) WriteCSV(w io.Writer) error {
 	columns := slices.Concat(csvColumns, amount.Meters)
@@ -47,7 +47,7 @@ func (inv Invoice) WriteCSV(w io.Writer) error {
 		row(cells)
 	}
 	if inv.UnpricedCalls > 0 {
-		cells := about("unpriced", "calls without a price in the price book")
+		cells := about("unpriced", "calls without a price or charged in part")
 		cells["quantity"], cells["unpriced"] = strconv.FormatInt(inv.UnpricedCalls, 10), "true"
 		row(cells)
 	}
@@ -109,8 +109,8 @@ func (l Line) Description() string {
 	for _, note := range []struct {
 		set  bool
 		text string
-	}{{l.Late, l.formatLate()}, {l.Unpriced, "without a price"}, {l.Estimated, "estimated"}} {
-		if note.set {
+	}{{l.Late, l.formatLate()}, {l.Unpriced, l.formatUnpriced()}, {l.Estimated, "estimated"}} {
+		if note.set && note.text != "" {
 			parts = append(parts, note.text)
 		}
 	}
@@ -123,6 +123,19 @@ func (l Line) formatLate() string {
 		return "recorded late"
 	}
 	return "recorded late, used in " + l.Month
+}
+
+// formatUnpriced returns what has no price, "" for a charge of an earlier version, which may lack nothing but a cost.
+func (l Line) formatUnpriced() string {
+	switch {
+	case len(l.UnpricedMeters) == 1:
+		return "charged in part: " + l.UnpricedMeters[0] + " has no price"
+	case len(l.UnpricedMeters) > 1:
+		return "charged in part: " + strings.Join(l.UnpricedMeters, " and ") + " have no price"
+	case l.Charge != 0:
+		return ""
+	}
+	return "without a price"
 }
 
 // Description returns the tax and its rate, in words.

@@ -38,8 +38,6 @@ type draft struct {
 	// credits expire.
 	sums  []invoiceSum
 	edges []int64
-	// uncharged are the calls and embedded texts for which neither the price book nor the plan has a price.
-	uncharged int64
 	// basis is the JSON of the usage that an invoice which is made again takes over, in place of sums; "" for none.
 	basis string
 	// options are those of an invoice that is made again, nil for others.
@@ -238,13 +236,8 @@ func (d *draft) charge(t tariff, fee *Line, left []Credit, carried map[string]am
 func (d *draft) setUsageLines(t tariff, fee *Line) {
 	lines := t.invoiceLines(d.sums)
 	for _, u := range d.sums {
-		if !u.Unpriced {
-			continue
-		}
-		calls := amount.Add(u.ModelCalls, u.Embeddings)
-		d.UnpricedCalls = amount.Add(d.UnpricedCalls, calls)
-		if !t.chargesByPlan(u.Kind) {
-			d.uncharged = amount.Add(d.uncharged, calls)
+		if unpriced, _ := t.findUnpriced(u); unpriced {
+			d.UnpricedCalls = amount.Add(d.UnpricedCalls, amount.Add(u.ModelCalls, u.Embeddings))
 		}
 	}
 	if fee != nil {

@@ -69,7 +69,7 @@ func (s *Service) finalizeDraftsUntil(ctx context.Context, terms price.Terms, ap
 					return err
 				}
 				if inv.UnpricedCalls > 0 {
-					s.log.WarnContext(ctx, "an invoice became final with calls that have no price in the price book", "app", app.Name, "invoice", inv.ID, "calls", inv.UnpricedCalls)
+					s.log.WarnContext(ctx, "an invoice became final with calls that have no price or are charged in part", "app", app.Name, "invoice", inv.ID, "calls", inv.UnpricedCalls)
 				}
 			}
 			state = l.Billed

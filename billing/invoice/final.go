@@ -20,7 +20,7 @@ import (
 type FinalizeOptions struct {
 	// Force closes a month that has not ended.
 	Force bool
-	// AllowUnpriced charges nothing for calls that neither the price book nor the plan has a price for.
+	// AllowUnpriced charges nothing for what neither the price book nor the plan has a price for.
 	AllowUnpriced bool
 }
 
@@ -134,10 +134,11 @@ func (c usageCounter) finalizeSpan(ctx context.Context, l *ledger.Tx, actor audi
 	if err != nil {
 		return Invoice{}, err
 	}
-	if d.uncharged > 0 && !allowUnpriced {
-		return Invoice{}, agentsvc.NewError(agentsvc.CodePrecondition, "%s for which neither the price book nor the plan has a price would be charged nothing. "+
+	if d.UnpricedCalls > 0 && !allowUnpriced {
+		line := d.Lines[slices.IndexFunc(d.Lines, func(l Line) bool { return l.Unpriced })]
+		return Invoice{}, agentsvc.NewError(agentsvc.CodePrecondition, "%s would be charged nothing or in part, since neither the price book nor the plan has a price (%s). "+
 			"A new price book applies to later calls only; an overage price of the plan charges these as well. To make the invoice final as it is, "+
-			`use allow_unpriced ({"allow_unpriced": true}, or --allow-unpriced)`, countNoun(d.uncharged, "call"))
+			`use allow_unpriced ({"allow_unpriced": true}, or --allow-unpriced)`, countNoun(d.UnpricedCalls, "call"), line.Description())
 	}
 	if d.Parties, err = party.Read(ctx, l.Query, l.App); err != nil {
 		return Invoice{}, err

@@ -39,7 +39,8 @@ type Invoice struct {
 	Credits []CreditUse `json:"credits"`
 	Taxes   []TaxLine   `json:"taxes"`
 	Totals  []Total     `json:"totals"`
-	// UnpricedCalls are the model calls and embedded texts on it for which the price book has no price.
+	// UnpricedCalls are the model calls and embedded texts on it that are charged nothing, or in part, because neither the price
+	// book nor the plan has a price.
 	UnpricedCalls int64 `json:"unpriced_calls,omitempty"`
 	party.Parties
 	FinalizedAt *Timestamp `json:"finalized_at,omitempty"`

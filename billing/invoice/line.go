@@ -20,8 +20,7 @@ type Line struct {
 	// Usage has the quantities by meter.
 	Usage map[string]int64 `json:"usage,omitempty"`
 	LateUse
-	// Unpriced is set if the price book has no price for the usage.
-	Unpriced bool `json:"unpriced,omitempty"`
+	PriceGap
 	// Estimated is set if the vendor did not report the quantities.
 	Estimated bool `json:"estimated,omitempty"`
 
@@ -39,6 +38,14 @@ type Line struct {
 	// Currency is "" if no price was in force; then nothing is charged.
 	Currency string       `json:"currency"`
 	Charge   amount.Money `json:"charge"`
+}
+
+// PriceGap says which usage has no price.
+type PriceGap struct {
+	// Unpriced is set if neither the price book nor the plan has a price for the usage or a part of it. If it is charged in
+	// part, UnpricedMeters are the meters without a price. Invoices of earlier versions do not have them.
+	Unpriced       bool     `json:"unpriced,omitempty"`
+	UnpricedMeters []string `json:"unpriced_meters,omitempty"`
 }
 
 // LateUse says of usage when it was used, if it was recorded after the invoice of that month was made.
@@ -114,6 +121,40 @@ func (t tariff) chargesByPlan(kind amount.Kind) bool {
 	return charges("model_calls") || charges("input_tokens") && charges("output_tokens")
 }
 
+// findUnpriced reports whether neither the price book nor the plan has a price for u or a part of it. If u is charged in part,
+// meters are those without a price.
+func (t tariff) findUnpriced(u invoiceSum) (unpriced bool, meters []string) {
+	native := t.isNative(u)
+	switch {
+	case !u.Unpriced || native && t.chargesByPlan(u.Kind):
+		return false, nil
+	case u.Version != "" && !t.book.HasVersion(u.Version):
+		return true, nil
+	}
+	charged := false
+	for _, c := range amount.MeterClasses {
+		if c.Kind != u.Kind || c.Meter == "model_calls" || c.Quantity(u.Quantities) == 0 {
+			continue
+		}
+		_, over := t.plan.Overage[t.planMeter(c)]
+		if t.book.LacksCharge(u.Version, c, u.Usage) && !(native && over && t.currency != "") {
+			meters = append(meters, c.Meter)
+		} else {
+			charged = true
+		}
+	}
+	if unpriced = len(meters) > 0; !charged {
+		return unpriced, nil
+	}
+	return unpriced, meters
+}
+
+// isNative reports whether the plan's prices can apply to u: they are in the app's currency, and replace a part of a price
+// that this book has.
+func (t tariff) isNative(u invoiceSum) bool {
+	return u.Currency == "" || u.Currency == t.currency && t.book.HasVersion(u.Version)
+}
+
 // invoiceLines returns the lines for usage. What the plan names is charged by the plan, the rest by the price book. If
 // the plan charges a part of a row's classes, the line gets the price of the other classes, computed from their sums.
 // Usage charged in another currency than the app's keeps its charge, and so does usage of an app that was moved here whose
@@ -125,15 +166,15 @@ func (t tariff) invoiceLines(sums []invoiceSum) []Line {
 	// booked is what the price book charges for the quantities of each plan meter.
 	booked := map[string]amount.Money{}
 	for _, u := range mergeSums(sums) {
-		// The plan's prices are in the app's currency, and cannot apply to a charge in another one.
-		native := u.Currency == "" || u.Currency == t.currency && t.book.HasVersion(u.Version)
+		native := t.isNative(u)
 		if native {
 			used = used.Add(u.Quantities)
 		}
 		line := Line{
-			Kind: u.Kind, Provider: u.Provider, Model: u.Model, PriceVersion: u.Version, Usage: map[string]int64{}, LateUse: LateUse{u.Late, u.Month}, Unpriced: u.Unpriced,
+			Kind: u.Kind, Provider: u.Provider, Model: u.Model, PriceVersion: u.Version, Usage: map[string]int64{}, LateUse: LateUse{u.Late, u.Month},
 			Estimated: u.Estimated, Currency: u.Currency, Charge: u.Charge,
 		}
+		line.Unpriced, line.UnpricedMeters = t.findUnpriced(u)
 		var remaining amount.Money
 		touched := false
 		for _, c := range amount.MeterClasses {

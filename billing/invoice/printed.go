@@ -107,13 +107,12 @@ func (inv Invoice) printedFacts() []string {
 	return facts
 }
 
-// unpricedNote returns how many calls on the invoice have no price, "" if all have one. Their lines alone do not show it:
-// the line of a plan's meter may have a price.
+// unpricedNote returns how many calls on the invoice have no price or are charged in part, "" if there are none.
 func (inv Invoice) unpricedNote() string {
 	if inv.UnpricedCalls == 0 {
 		return ""
 	}
-	return fmt.Sprintf("Calls without a price in the price book: %d", inv.UnpricedCalls)
+	return fmt.Sprintf("Calls without a price or charged in part: %d", inv.UnpricedCalls)
 }
 
 // nameReversed returns the number and the id of the invoice that a credit note reverses, "" for an invoice. A credit note

@@ -225,7 +225,10 @@ func (c usageCounter) chargeByPlan(ctx context.Context, d *draft, was Invoice) e
 // since, and then the open ones, up to payable in each currency.
 func (d *draft) payAgain(paid []CreditUse, credits []Credit, payable map[string]amount.Money, now time.Time) {
 	pay := func(c *Credit, limit amount.Money) {
-		limit = min(limit, payable[c.Currency], d.totalFor(c.Currency).unpaid())
+		// A credit in a currency in which nothing is payable adds no total.
+		if limit = min(limit, payable[c.Currency]); limit > 0 {
+			limit = min(limit, d.totalFor(c.Currency).unpaid())
+		}
 		if limit <= 0 {
 			return
 		}

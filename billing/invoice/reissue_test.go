@@ -254,7 +254,8 @@ func TestReissueUsesCreditsThatWereSpent(t *testing.T) {
 		_, err := s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-01", invoice.FinalizeOptions{})
 		agentsvctest.RequireNoErrors(t, err)
 		_, err = s.Invoices.ReverseInvoice(ctx, actor, app, "2026-01")
-		agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(2, 5), 4))
+		agentsvctest.RequireNoErrors(t, err, usagetest.RecordCalls(ctx, s.Usage, app, usagetest.DateIn2026(2, 5), 4),
+			invoice.GrantCredit(s.Invoices, ctx, app, invoice.Credit{ID: "yen", Amount: 5, Currency: "JPY"}))
 		_, err = s.Invoices.FinalizeInvoice(ctx, actor, app, "2026-02", invoice.FinalizeOptions{})
 		agentsvctest.RequireNoErrors(t, err, invoice.GrantCredit(s.Invoices, ctx, app, invoice.Credit{ID: "later", Amount: 90, Currency: "USD"}))
 		again, err := s.Invoices.ReissueInvoice(ctx, actor, app, "2026-01", invoice.ReissueOptions{})
@@ -262,6 +263,10 @@ func TestReissueUsesCreditsThatWereSpent(t *testing.T) {
 		want := []invoice.CreditUse{{Credit: "first", Currency: "USD", Amount: 20}, {Credit: "later", Currency: "USD", Amount: 40}}
 		if diff := cmp.Diff(want, again.Credits); diff != "" {
 			t.Errorf("credits (-want +got):\n%s", diff)
+		}
+		// An open credit in another currency adds no total.
+		if len(again.Totals) != 1 || again.Totals[0].Currency != "USD" {
+			t.Errorf("the totals are %+v, want one in USD", again.Totals)
 		}
 	})
 }

@@ -81,8 +81,8 @@ func TestInvoiceText(t *testing.T) {
 			{Kind: invoice.PlanLine, Meter: "input_tokens", Quantity: 2000, Included: 1500, Per: 1000, Amount: 3_000_000_000, Currency: "USD", Charge: 1_500_000_000},
 			{Kind: amount.ModelCall, Provider: "scripted", Model: "a-model-with-a-name-that-is-longer-than-a-line-of-an-invoice-in-plain-text", Usage: map[string]int64{"model_calls": 2, "output_tokens": 400}, Currency: "USD", Charge: 3_200_000_001},
 			{Kind: amount.ModelCall, Provider: "東京", Model: "東京\n\x1b[2J", Currency: "JPY", Charge: 100_000_000_000},
-			{Kind: amount.Embedding, Provider: "scripted", Model: "e", Unpriced: true, Usage: map[string]int64{"embeddings": 3}},
-			{Kind: invoice.PlanLine, Meter: "runs", Quantity: 5, Included: 2, Unpriced: true},
+			{Kind: amount.Embedding, Provider: "scripted", Model: "e", PriceGap: invoice.PriceGap{Unpriced: true}, Usage: map[string]int64{"embeddings": 3}},
+			{Kind: invoice.PlanLine, Meter: "runs", Quantity: 5, Included: 2, PriceGap: invoice.PriceGap{Unpriced: true}},
 		},
 		Credits: []invoice.CreditUse{{Credit: "welcome", Currency: "USD", Amount: 2_000_000_000}},
 		Taxes:   []invoice.TaxLine{{Tax: price.Tax{Name: "VAT", Rate: 190_000}, Currency: "USD", Net: 22_700_000_000, Amount: 4_310_000_000}},
@@ -150,9 +150,9 @@ func TestUnpricedCalls(t *testing.T) {
 		var table, page, text bytes.Buffer
 		agentsvctest.RequireNoErrors(t, inv.WriteCSV(&table), inv.WriteHTML(&page), inv.WriteText(&text))
 		for form, want := range map[string][]string{
-			table.String(): {"line,\"model p/m, without a price\"", "unpriced,calls without a price in the price book,,3,,,,,true,,,"},
-			page.String():  {"model p/m, without a price", "<p>Calls without a price in the price book: 3</p>"},
-			text.String():  {"model p/m, without a price", "\nCalls without a price in the price book: 3\n"},
+			table.String(): {"line,\"model p/m, without a price\"", "unpriced,calls without a price or charged in part,,3,,,,,true,,,"},
+			page.String():  {"model p/m, without a price", "<p>Calls without a price or charged in part: 3</p>"},
+			text.String():  {"model p/m, without a price", "\nCalls without a price or charged in part: 3\n"},
 		} {
 			for _, part := range want {
 				if !strings.Contains(form, part) {

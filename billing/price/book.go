@@ -39,8 +39,8 @@ type Price struct {
 	Currency string
 	// Version is "" if none was in force; then Cost and Charge are 0.
 	Version string
-	// Unpriced is set if the version in force has no price for it. The operator sees such usage in reports and on
-	// invoices.
+	// Unpriced is set if the version in force has charges but none for a part of it. Rows of earlier versions have it
+	// for a missing cost as well.
 	Unpriced bool
 }
 
@@ -49,8 +49,8 @@ type rateTable struct {
 	// itemsByMeter has the key kind, meter and model, where model is "" for patterns. The most specific item comes
 	// first.
 	itemsByMeter map[[3]string][]Item
-	// hasKind has the kinds, [Cost] and [Charge], of which the version has any price.
-	hasKind map[string]bool
+	// hasCharges is set if the version has any charge. One that has none at all is not incomplete: it charges nothing.
+	hasCharges bool
 }
 
 // newPriceBook indexes versions, which must be sorted by Effective, latest first.
@@ -62,14 +62,14 @@ func newPriceBook(versions []Version) *Book {
 		}).Currency
 	}
 	for _, v := range versions {
-		r := &rateTable{itemsByMeter: map[[3]string][]Item{}, hasKind: map[string]bool{}}
+		r := &rateTable{itemsByMeter: map[[3]string][]Item{}}
 		for _, it := range v.Items {
 			key := [3]string{it.Kind, it.Meter, it.Model}
 			if isPattern(it.Model) {
 				key[2] = ""
 			}
 			r.itemsByMeter[key] = append(r.itemsByMeter[key], it)
-			r.hasKind[it.Kind] = true
+			r.hasCharges = r.hasCharges || it.Kind == Charge
 		}
 		for _, items := range r.itemsByMeter {
 			slices.SortStableFunc(items, func(x, y Item) int {
@@ -131,11 +131,10 @@ func (b *Book) PriceUsage(currency string, u Usage) Price {
 	}
 	r := b.ratesByVersion[v.Version]
 	w := Price{Currency: v.Currency, Version: v.Version}
-	var cost, charge bool
-	w.Cost, cost = r.sumPrice(Cost, u)
-	w.Charge, charge = r.sumPrice(Charge, u)
-	// A version that has no cost prices at all does not report costs, and is not incomplete; the same for charges.
-	w.Unpriced = metered && (r.hasKind[Cost] && !cost || r.hasKind[Charge] && !charge)
+	var complete bool
+	w.Cost, _ = r.sumPrice(Cost, u)
+	w.Charge, complete = r.sumPrice(Charge, u)
+	w.Unpriced = metered && r.hasCharges && !complete
 	return w
 }
 
@@ -226,16 +225,31 @@ func (b *Book) MaxEmbeddingCharge(currency, provider, model string, texts int64,
 
 // ChargeFor returns the charge of a version for the quantity of c in u. It is 0 if there is no such version or price.
 func (b *Book) ChargeFor(version string, c amount.MeterClass, u Usage) amount.Money {
-	r := b.ratesByVersion[version]
-	if r == nil {
-		return 0
-	}
-	for _, meter := range []string{c.Meter, c.FallbackMeter} {
-		if it, ok := r.findRate(Charge, meter, u.Provider, u.Model); ok && meter != "" {
-			return amount.Charge(c.Quantity(u.Quantities), it.Amount, amount.Multiply(it.Per, c.Unit))
-		}
+	if it, ok := b.ratesByVersion[version].findCharge(u, c.Meter, c.FallbackMeter); ok {
+		return amount.Charge(c.Quantity(u.Quantities), it.Amount, amount.Multiply(it.Per, c.Unit))
 	}
 	return 0
+}
+
+// LacksCharge reports whether a version has charges but none for c in u, nor a flat one for the call. It is true if there is
+// no such version.
+func (b *Book) LacksCharge(version string, c amount.MeterClass, u Usage) bool {
+	r := b.ratesByVersion[version]
+	_, ok := r.findCharge(u, c.Meter, c.FallbackMeter, "model_calls")
+	return !ok && (r == nil || r.hasCharges)
+}
+
+// findCharge returns the charge of the first of the meters that has one for the model of u, and whether there is one.
+func (r *rateTable) findCharge(u Usage, meters ...string) (Item, bool) {
+	if r == nil {
+		return Item{}, false
+	}
+	for _, meter := range meters {
+		if it, ok := r.findRate(Charge, meter, u.Provider, u.Model); ok && meter != "" {
+			return it, true
+		}
+	}
+	return Item{}, false
 }
 
 // ClampToLimits returns w with cost and charge at most MaxPrice.

@@ -45,7 +45,10 @@ func TestPrices(t *testing.T) {
 			chargeItem("run_seconds", "", "", 1, 10),
 			{Kind: price.Cost, Meter: "model_calls", Per: 1, Amount: 7},
 		}}
-		second := price.Version{Version: "2026-6", Currency: "USD", Effective: june, Items: []price.Item{chargeItem("model_calls", "", "", 1, 5)}}
+		second := price.Version{Version: "2026-6", Currency: "USD", Effective: june, Items: []price.Item{
+			// A missing cost is no missing price: the app is charged.
+			chargeItem("model_calls", "", "", 1, 5), {Kind: price.Cost, Meter: "model_calls", Provider: "another", Per: 1, Amount: 7},
+		}}
 		euros := price.Version{Version: "euros", Currency: "EUR", Effective: june.AddDate(0, 1, 0), Items: []price.Item{chargeItem("model_calls", "", "", 1, 9)}}
 		for _, p := range []price.Version{second, first, euros} {
 			if _, err := s.AddVersion(t.Context(), actor, p); err != nil {

@@ -120,12 +120,12 @@ func (cmd *appListCmd) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	all, err := readPages(ctx, api, "/admin/apps", "apps", url.Values{"status": {cmd.Status}})
+	all, answer, err := readPages(ctx, api, "/admin/apps", "apps", url.Values{"status": {cmd.Status}})
 	if err != nil {
 		return err
 	}
 	if cmd.JSON {
-		return c.printJSON(map[string]any{"apps": all, "total_size": len(all)})
+		return c.printJSON(answer)
 	}
 	rows := make([][]string, len(all))
 	for i, raw := range all {
@@ -210,30 +210,37 @@ func formatIssuer(auth map[string]any) string {
 }
 
 // readPages is readList for a list that has pages, with the largest size of a page.
-func readPages(ctx context.Context, api *client, path, key string, query url.Values) ([]json.RawMessage, error) {
+func readPages(ctx context.Context, api *client, path, key string, query url.Values) (all []json.RawMessage, answer map[string]any, err error) {
 	query.Set("page_size", "100")
 	return readList(ctx, api, path, key, query)
 }
 
-// readList returns the entries of all pages of a list of the admin API. Each page has its entries under key and the
-// token of the next page under next_page_token. Query parameters without a value are not sent. A token that repeats
-// ends the list, so that a faulty server cannot cause an endless loop.
-func readList(ctx context.Context, api *client, path, key string, query url.Values) ([]json.RawMessage, error) {
+// readList returns the entries of all pages of a list of the admin API, and the API's answer as if they were on one page. Each
+// page has its entries under key and the token of the next page under next_page_token; other members are those of the first
+// page. Query parameters without a value are not sent. A token that repeats ends the list, so that a faulty server cannot cause
+// an endless loop.
+func readList(ctx context.Context, api *client, path, key string, query url.Values) (all []json.RawMessage, answer map[string]any, err error) {
 	for name := range query {
 		if query.Get(name) == "" {
 			query.Del(name)
 		}
 	}
-	all := []json.RawMessage{}
+	all = []json.RawMessage{}
 	for {
 		var page map[string]json.RawMessage
 		if err := api.doJSON(ctx, http.MethodGet, strings.TrimSuffix(path+"?"+query.Encode(), "?"), nil, &page); err != nil {
-			return nil, err
+			return nil, nil, err
+		}
+		if answer == nil {
+			answer = map[string]any{}
+			for name, member := range page {
+				answer[name] = member
+			}
 		}
 		var entries []json.RawMessage
 		if raw, ok := page[key]; ok {
 			if err := json.Unmarshal(raw, &entries); err != nil {
-				return nil, fmt.Errorf("read the list of %s: %w", key, err)
+				return nil, nil, fmt.Errorf("read the list of %s: %w", key, err)
 			}
 		}
 		all = append(all, entries...)
@@ -242,7 +249,10 @@ func readList(ctx context.Context, api *client, path, key string, query url.Valu
 			_ = json.Unmarshal(raw, &next) // not a string: the last page
 		}
 		if next == "" || next == query.Get("page_token") {
-			return all, nil
+			if answer[key] = all; answer["next_page_token"] != nil {
+				answer["next_page_token"] = ""
+			}
+			return all, answer, nil
 		}
 		query.Set("page_token", next)
 	}

@@ -68,12 +68,12 @@ func (f *billingFlags) showList(ctx context.Context, c *console, path, key strin
 	if err != nil {
 		return err
 	}
-	all, err := readList(ctx, api, path, key, query)
+	all, answer, err := readList(ctx, api, path, key, query)
 	if err != nil {
 		return err
 	}
 	if f.JSON {
-		return c.printJSON(map[string]any{key: all})
+		return c.printJSON(answer)
 	}
 	rows := make([]any, len(all))
 	for i, raw := range all {

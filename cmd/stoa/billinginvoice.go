@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -121,12 +123,15 @@ func (f *invoiceFlags) changeInvoice(ctx context.Context, c *console, action str
 	path := appPath(f.App, "invoices") + "/" + url.PathEscape(f.ID) + ":" + action
 	return f.callBilling(ctx, c, http.MethodPost, path, body, func(inv map[string]any) error {
 		due := formatDue(inv)
+		if formatMember(inv, "status") == "reversed" {
+			due += "; it is reversed by " + formatMember(inv, "reversed_by")
+		}
 		switch n := formatMember(inv, "unpriced_calls"); n {
 		case "-":
 		case "1":
-			due += "; 1 call on it has no price in the price book, see `stoa billing price`"
+			due += "; 1 call on it has no price or is charged in part, see `stoa billing price`"
 		default:
-			due += fmt.Sprintf("; %s calls on it have no price in the price book, see `stoa billing price`", n)
+			due += fmt.Sprintf("; %s calls on it have no price or are charged in part, see `stoa billing price`", n)
 		}
 		c.printStatus("%s %s of %s is number %s, due %s", formatMember(inv, "kind"), formatMember(inv, "id"), formatMember(inv, "app"), formatMember(inv, "number"), due)
 		return nil
@@ -187,13 +192,17 @@ func (cmd *invoiceShowCmd) Run(ctx context.Context, c *console) error {
 // invoicePrintCmd is `stoa billing invoice print`.
 type invoicePrintCmd struct {
 	printedFlags `embed:""`
-	Format       string `enum:"html,csv,json,txt" default:"html" help:"html, csv, json or txt (${default})."`
+	Format       string `enum:",html,csv,json,txt" default:"" help:"html, csv, json or txt (the one that the name of FILE ends with, else html)."`
 	Output       string `short:"o" placeholder:"FILE" help:"Write it to this file instead of standard output."`
 }
 
 // Run writes the invoice in the format.
 func (cmd *invoicePrintCmd) Run(ctx context.Context, c *console) error {
-	text, err := cmd.readInvoice(ctx, cmd.Format)
+	format := cmd.Format
+	if ending := strings.TrimPrefix(filepath.Ext(cmd.Output), "."); format == "" && slices.Contains([]string{"csv", "json", "txt"}, ending) {
+		format = ending
+	}
+	text, err := cmd.readInvoice(ctx, cmp.Or(format, "html"))
 	if err != nil {
 		return err
 	}
@@ -230,7 +239,7 @@ func (cmd *invoiceFinalizeCmd) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	drafts, err := readList(ctx, api, "/admin/invoices", "invoices", url.Values{"status": {"draft"}, "month": {cmd.Month}})
+	drafts, _, err := readList(ctx, api, "/admin/invoices", "invoices", url.Values{"status": {"draft"}, "month": {cmd.Month}})
 	if err != nil {
 		return err
 	}

@@ -169,6 +169,7 @@ var dependencyRules = map[string][]string{
 	"golang.org/x/sys":                       {"*"},
 	"golang.org/x/term":                      {"cmd/stoa"},
 	"golang.org/x/text":                      {"*"},
+	"golang.org/x/time":                      {"agentsvc/runner"},
 	"google.golang.org/genai":                {"agentsvc/llm/gemini"},
 	"modernc.org/libc":                       {"tenancy/db"}, // the sqlite driver's functions have parameters of its types
 	"modernc.org/sqlite":                     {"tenancy/db/...", "migrations", "cmd/stoa/faults(test)"},

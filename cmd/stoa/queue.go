@@ -95,12 +95,12 @@ func (cmd *queueDeadCmd) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	all, err := readPages(ctx, api, "/admin/queue/dead", "runs", url.Values{"app": {string(cmd.App)}, "agent": {string(cmd.Agent)}, "error": {string(cmd.Error)}})
+	all, answer, err := readPages(ctx, api, "/admin/queue/dead", "runs", url.Values{"app": {string(cmd.App)}, "agent": {string(cmd.Agent)}, "error": {string(cmd.Error)}})
 	if err != nil {
 		return err
 	}
 	if cmd.JSON {
-		return c.printJSON(map[string]any{"runs": all, "total_size": len(all)})
+		return c.printJSON(answer)
 	}
 	rows := make([][]string, len(all))
 	for i, raw := range all {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"os"
@@ -103,7 +104,7 @@ func (c *console) printProblems(invalid *document.Error) error {
 	if len(invalid.Problems) == 1 {
 		noun = "error"
 	}
-	c.printStatus("%d %s in %s", len(invalid.Problems), noun, invalid.File)
+	c.printStatus("%d %s in %s", len(invalid.Problems), noun, cmp.Or(invalid.File, "the app's configuration"))
 	return &exitError{code: exitFailed}
 }
 

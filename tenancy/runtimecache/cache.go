@@ -213,11 +213,12 @@ func (c *Cache[T]) CheckActive(ctx context.Context, id db.ID) error {
 	return nil
 }
 
-// AppName returns the name of an app that is loaded, "" for any other. It does not wait, so that a logger can call it.
+// AppName returns the name of an app whose record was read for its entry, "" for any other. It does not wait, so that a logger
+// can call it.
 func (c *Cache[T]) AppName(id db.ID) string {
 	if s := c.entries.findEntry(entryKey{id: id}); s != nil {
-		if u := s.instance.Load(); u != nil {
-			return u.app.Load().Name
+		if name := s.name.Load(); name != nil {
+			return *name
 		}
 	}
 	return ""

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -285,7 +287,8 @@ func TestBuildFails(t *testing.T) {
 	inSynctest(t, func(t *testing.T, s *tenancy.Service, _ *db.DB) {
 		refuse := func(context.Context, *tenancy.Snapshot) error { return errBuild }
 		b := &runtimeBuilder{hook: refuse}
-		l := newTestCache(t, s, b, runtimecache.Options{FailureTTL: time.Second})
+		var log bytes.Buffer
+		l := newTestCache(t, s, b, runtimecache.Options{FailureTTL: time.Second, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		app := tenancytest.CreateApp(t, s, tenancy.Draft{Name: "acme", Config: []byte(`{"n":1}`)})
 		builds := func(want int, when string) {
 			t.Helper()
@@ -297,6 +300,9 @@ func TestBuildFails(t *testing.T) {
 			_, err := acquireConfig(t, l, app.ID)
 			tenancytest.WantErr(t, err, runtimecache.ErrUnavailable)
 			tenancytest.WantErr(t, err, errBuild)
+		}
+		if !strings.Contains(log.String(), `msg="app cannot be loaded" app=acme `) || l.AppName(app.ID) != "acme" {
+			t.Errorf("the app is called %q, and the log says %s", l.AppName(app.ID), log.String())
 		}
 		builds(1, "within a second")
 		time.Sleep(time.Second)

@@ -29,6 +29,8 @@ type cacheEntry[T io.Closer] struct {
 	// instance is the value with its users, nil until the first load succeeds and after eviction. It is stored under
 	// mu.
 	instance atomic.Pointer[instance[T]]
+	// name is the app's, nil until its record was read. A line of the log about a build that fails has it.
+	name atomic.Pointer[string]
 	// lastUsed is the time of the last use, in nanoseconds since 1970.
 	lastUsed atomic.Int64
 	// signals counts the signals received for the app.

@@ -87,7 +87,9 @@ func newTestCache(t testing.TB, s *tenancy.Service, b *runtimeBuilder, o runtime
 	if b == nil {
 		b = &runtimeBuilder{}
 	}
-	o.Log = slog.New(slog.DiscardHandler)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
 	l := runtimecache.New(s, b.buildRuntime, o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -69,7 +69,11 @@ func (c *Cache[T]) runLoad(s *cacheEntry[T], f *entryLoad, signals int64) {
 	defer cancel()
 	next, changed, err := c.loadInstance(ctx, s)
 	if err != nil && !errors.Is(err, agentsvc.CodeNotFound) {
-		c.options.Log.ErrorContext(ctx, "app cannot be loaded", "tenant", s.key.id, "revision", s.key.revision, "error", err)
+		log := c.options.Log
+		if name := s.name.Load(); name != nil {
+			log = log.With("app", *name)
+		}
+		log.ErrorContext(ctx, "app cannot be loaded", "tenant", s.key.id, "revision", s.key.revision, "error", err)
 	}
 
 	s.mu.Lock()
@@ -122,6 +126,7 @@ func (c *Cache[T]) loadInstance(ctx context.Context, s *cacheEntry[T]) (next *in
 		return nil, nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	app := &snap.App
+	s.name.Store(&app.Name)
 	s.seenGeneration.Store(app.Generation)
 	if old != nil && old.app.Load().Generation != app.Generation {
 		changed = app

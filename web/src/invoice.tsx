@@ -79,7 +79,7 @@ export function InvoicePage() {
           <Table.Tr key={i}>
             <Table.Td>{subjectOf(line)}</Table.Td>
             <Table.Td>{usedBy(line)}</Table.Td>
-            <Table.Td>{line.unpriced ? "without a price" : `${line.charge_decimal} ${line.currency}`}</Table.Td>
+            <Table.Td>{line.unpriced && !line.charge ? "without a price" : `${line.charge_decimal} ${line.currency}`}</Table.Td>
           </Table.Tr>
         ))}
       </Rows>

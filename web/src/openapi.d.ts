@@ -4720,7 +4720,7 @@ export interface components {
                 /** @description In whole units of the currency, such as 12.50 */
                 amount_decimal: string;
             }[] | null;
-            /** @description Model calls and embedded texts without a price; absent if there are none */
+            /** @description Model calls and embedded texts without a price or charged in part; absent if there are none */
             unpriced_calls?: number;
             totals: {
                 currency: string;
@@ -4784,7 +4784,10 @@ export interface components {
             late?: boolean;
             /** @description In which late usage was used, such as 2026-10 */
             month?: string;
+            /** @description Neither the price book nor the plan has a price for it or a part of it */
             unpriced?: boolean;
+            /** @description The meters without a price, if it is charged in part */
+            unpriced_meters?: components["schemas"]["Meter"][];
             estimated?: boolean;
             meter?: components["schemas"]["Meter"];
             quantity?: number;
@@ -6098,7 +6101,7 @@ export interface components {
             embeddings: number;
             stored_bytes: number;
             run_seconds: number;
-            /** @description Records that no price was in force for */
+            /** @description Records that are charged nothing, or in part, for lack of a price */
             unpriced: number;
             currency?: string;
             /** @description In nano-units of the currency */
@@ -6150,7 +6153,7 @@ export interface components {
             embeddings: number;
             stored_bytes: number;
             run_seconds: number;
-            /** @description Records that no price was in force for */
+            /** @description Records that are charged nothing, or in part, for lack of a price */
             unpriced: number;
             currency?: string;
             /** @description In nano-units of the currency */

@@ -275,6 +275,7 @@ func (f *fixture) requestPass(app db.ID) {
 	if err := f.rows(app).Index.RequestPass(context.Background(), manual); err != nil {
 		f.Fatal(err)
 	}
+	f.bus.Publish(indexing.TopicPass, string(app))
 }
 
 func (f *fixture) requestListing(app db.ID) {

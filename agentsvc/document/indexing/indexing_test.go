@@ -343,7 +343,8 @@ func TestRetriesOfPass(t *testing.T) {
 	})
 	f.setStore(acme, f.withVectors(newStore(1), e, false))
 	f.put(acme, "a", "text")
-	f.startIndexer(func(o *indexing.Options) { o.Pauses.Failed = 5 * time.Minute })
+	// The retries come when they are due, not at the next poll.
+	f.startIndexer(func(o *indexing.Options) { o.Pauses.Failed, o.PollInterval = 5*time.Minute, time.Hour })
 	waits := func(want int64) func() bool {
 		return func() bool {
 			return calls.Load() == want && f.count(`SELECT COUNT(*) FROM index_pass WHERE holder = '' AND due_at > stoa_now() + 290000000`) == 1

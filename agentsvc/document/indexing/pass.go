@@ -27,6 +27,8 @@ const (
 	removalInterval = time.Hour
 	// minPause is the least time to the next pass of a store in which nothing is left to do now.
 	minPause = 50 * time.Millisecond
+	// wakeHorizon bounds the pauses after which this process looks for the pass at once. Longer ones end at the next poll.
+	wakeHorizon = time.Minute
 	// noAppPause is the pause of a pass whose app this process does not have, or has an earlier revision of.
 	noAppPause = 2 * time.Second
 	// dropLimit bounds the rows that one transaction deletes.

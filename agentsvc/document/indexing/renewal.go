@@ -74,7 +74,11 @@ func (r *passRun) release(end corpus.Release) {
 	if err != nil && !errors.Is(err, corpus.ErrPassLost) {
 		r.log().WarnContext(ctx, "a pass could not be given back: it goes on at the end of its lease", "error", err)
 	}
-	if err == nil && end.After == 0 {
+	switch {
+	case err != nil:
+	case end.After == 0:
 		r.x.options.Bus.Publish(TopicPass, string(r.pass.Tenant))
+	case end.After <= wakeHorizon:
+		time.AfterFunc(end.After, r.x.wakeUp)
 	}
 }

@@ -126,7 +126,7 @@ func parseUsageQuery(r *http.Request) (usage.Query, error) {
 }
 
 // newSumBody returns a sum with its group. Money in one currency is in the members currency, charge and cost; money
-// in several is a list in charges. The member unpriced counts usage for which the price book has no price; its
+// in several is a list in charges. The member unpriced counts usage that the price book charges nothing or in part; its
 // charge is missing in the sum.
 func newSumBody(x usage.Sum, by []string, costs bool) map[string]any {
 	b := map[string]any{

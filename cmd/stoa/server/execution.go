@@ -125,13 +125,17 @@ func (e *Execution) executeRun(ctx context.Context, run store.Run, lease agentsv
 	return e.telemetry.executeWithSpan(ctx, began, of, a, run, lease)
 }
 
-// giveUp makes a run that has had its attempts a dead letter and counts it.
+// giveUp makes a run that has had its attempts a dead letter, and logs and counts it.
 func (e *Execution) giveUp(ctx context.Context, dead *task.DeadLetters, run store.Run, reason string) error {
-	err := dead.GiveUp(ctx, run, reason)
-	if m := e.telemetry.metrics; err == nil && m != nil {
-		m.RecordRunState(ctx, e.AppName(ctx, run.Tenant), "dead")
+	if err := dead.GiveUp(ctx, run, reason); err != nil {
+		return err
 	}
-	return err
+	app := e.AppName(ctx, run.Tenant)
+	e.log.ErrorContext(ctx, "a run was given up", "app", app, "tenant", run.Tenant, "task", run.Task, "attempts", run.Attempts, "error", reason)
+	if m := e.telemetry.metrics; m != nil {
+		m.RecordRunState(ctx, app, "dead")
+	}
+	return nil
 }
 
 // GiveUp makes a run of the durable database a dead letter.

@@ -161,7 +161,7 @@ func newRequestInstruments(m *instruments) requestInstruments {
 func newRunInstruments(m *instruments) runInstruments {
 	return runInstruments{
 		total: m.newCounter("stoa_runs", "Attempts of runs, by the state that they brought their task to: a state of tasks, or retry, cancelled, lost (to another process), "+
-			"postponed (the app is suspended), stopped (with the process), unrecorded, dead (given up).", "state", "app"),
+			"postponed (the app is suspended), stopped (with the process), unrecorded, dead (given up without an end of its own). Dead letters are failed and dead.", "state", "app"),
 		duration:     m.newHistogram("stoa_run_duration", "s", "Time of an attempt of a run, from its worker's start.", secondsBuckets, "state"),
 		toolCalls:    m.newCounter("stoa_tool_calls", "Calls of tools; fault is the kind of error, empty where there was none.", "fault", "app"),
 		toolDuration: m.newHistogram("stoa_tool_duration", "s", "Time of a tool's call.", secondsBuckets, "fault"),
