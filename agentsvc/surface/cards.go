@@ -1,6 +1,8 @@
 package surface
 
 import (
+	"iter"
+
 	"net/url"
 	"strings"
 
@@ -10,15 +12,23 @@ import (
 )
 
 // Cards returns the cards of the agents that the caller may know of: public ones, and for a caller with a credential
-// the internal ones that it may read or call. Private agents are never listed. The result is not nil.
-func (a *Access) Cards() []agentsvc.Card {
-	cards := []agentsvc.Card{}
-	for _, c := range a.Runtime.Cards() {
-		if a.canSee(c) {
-			cards = append(cards, c)
+// the internal ones that it may read or call. Private agents are never listed.
+func (a *Access) Cards() iter.Seq[agentsvc.Card] {
+	return func(yield func(agentsvc.Card) bool) {
+		for _, c := range a.Runtime.Cards() {
+			if a.canSee(c) && !yield(c) {
+				return
+			}
 		}
 	}
-	return cards
+}
+
+// seesCards reports whether Cards has any.
+func (a *Access) seesCards() bool {
+	for range a.Cards() {
+		return true
+	}
+	return false
 }
 
 // Card returns the card of an agent, of the default one for "". An agent that the caller may not know of is "no such

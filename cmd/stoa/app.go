@@ -249,7 +249,8 @@ func readList(ctx context.Context, api *client, path, key string, query url.Valu
 			_ = json.Unmarshal(raw, &next) // not a string: the last page
 		}
 		if next == "" || next == query.Get("page_token") {
-			if answer[key] = all; answer["next_page_token"] != nil {
+			answer[key] = all
+			if _, has := answer["next_page_token"]; has {
 				answer["next_page_token"] = ""
 			}
 			return all, answer, nil

@@ -51,7 +51,7 @@ func handleListDocuments(w http.ResponseWriter, r *http.Request) error {
 			}
 		}
 	}
-	return response.WriteList(w, "documents", items, out)
+	return response.WriteList(r.Context(), string(surface.RequestOf(r).App.ID), w, "documents", items, out)
 }
 
 // parseListFilter returns what the query selects.

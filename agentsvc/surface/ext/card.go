@@ -21,14 +21,15 @@ type cardHandler struct{ cards agentcard.Builder }
 // one card at a time: the list of a large app must not be in memory for every caller at once.
 func (h cardHandler) handleListCards(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
-	cards := v.Cards()
-	return response.WriteList(w, "agents", func(yield func(agentCard) bool) {
-		for _, c := range cards {
+	var total cardTotal
+	return response.WriteList(r.Context(), string(v.App.ID), w, "agents", func(yield func(agentCard) bool) {
+		for c := range v.Cards() {
+			total.Total++
 			if !yield(h.newCard(v, c)) {
 				return
 			}
 		}
-	}, cardTotal{len(cards)})
+	}, &total)
 }
 
 // handleCard answers with the full card of one agent. An agent that the caller may not see is not found. The member url

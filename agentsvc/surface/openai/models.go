@@ -12,7 +12,7 @@ import (
 func handleListModels(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
 	answer := modelList{Object: "list", Data: []modelRecord{}}
-	for _, c := range v.Cards() {
+	for c := range v.Cards() {
 		answer.Data = append(answer.Data, newModelRecord(v, c))
 	}
 	return response.WriteJSON(w, http.StatusOK, answer)

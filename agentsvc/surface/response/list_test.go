@@ -2,13 +2,17 @@ package response
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
+	"stoa/agentsvc/processor"
 	"stoa/agentsvc/surface/encode"
 )
 
@@ -52,7 +56,7 @@ func TestWriteListHoldsOnePiece(t *testing.T) {
 	})
 	out := &countingWriter{header: http.Header{}}
 	n := allocated(func() {
-		if err := WriteList(out, "items", list, map[string]any{"total": 8000}); err != nil {
+		if err := WriteList(t.Context(), "acme", out, "items", list, map[string]any{"total": 8000}); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -73,7 +77,7 @@ func TestWriteList(t *testing.T) {
 				}
 			}
 		}
-		if err := WriteList(rec, "items", items, map[string]any{"total": n}); err != nil {
+		if err := WriteList(t.Context(), "acme", rec, "items", items, map[string]any{"total": n}); err != nil {
 			t.Fatal(err)
 		}
 		var got struct {
@@ -84,4 +88,62 @@ func TestWriteList(t *testing.T) {
 			t.Errorf("%d items: %d, total %d, %v, %q", n, len(got.Items), got.Total, err, rec.Header().Get("Content-Type"))
 		}
 	}
+}
+
+// TestWriteListWaitsForProcessor checks that a long list is encoded with a permit of processor.Shared, which it does not
+// have while it writes, and that a short one needs none.
+func TestWriteListWaitsForProcessor(t *testing.T) {
+	held := 0
+	for tryAcquire() {
+		held++
+	}
+	release := sync.OnceFunc(func() {
+		for range held {
+			processor.Shared.Release()
+		}
+	})
+	defer release()
+	list := func(n int) func(yield func(item) bool) {
+		return func(yield func(item) bool) {
+			for range n {
+				if !yield(item{strings.Repeat("x", 1000)}) {
+					return
+				}
+			}
+		}
+	}
+	if err := WriteList(t.Context(), "acme", &countingWriter{header: http.Header{}}, "items", list(20), map[string]any{"total": 20}); err != nil {
+		t.Errorf("a short list: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := WriteList(ctx, "acme", &countingWriter{header: http.Header{}}, "items", list(100), map[string]any{"total": 100}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a long list without a permit: %v", err)
+	}
+	release()
+	if err := WriteList(t.Context(), "acme", &permitWriter{countingWriter: countingWriter{header: http.Header{}}, t: t}, "items", list(100), map[string]any{"total": 100}); err != nil {
+		t.Errorf("a long list: %v", err)
+	}
+}
+
+// tryAcquire takes a permit if one is free.
+func tryAcquire() bool {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return processor.Shared.Acquire(ctx, "acme") == nil
+}
+
+// permitWriter checks at each write that a permit is free.
+type permitWriter struct {
+	countingWriter
+	t *testing.T
+}
+
+func (w *permitWriter) Write(b []byte) (int, error) {
+	if !tryAcquire() {
+		w.t.Error("the permit is held while the list is written")
+	} else {
+		processor.Shared.Release()
+	}
+	return w.countingWriter.Write(b)
 }

@@ -12,11 +12,13 @@ import (
 // handleListCards answers with the name and URL of every agent that the caller may see.
 func handleListCards(w http.ResponseWriter, r *http.Request) error {
 	v := surface.RequestOf(r)
-	answer := cardList{Agents: []cardEntry{}}
-	for _, c := range v.Cards() {
-		answer.Agents = append(answer.Agents, cardEntry{c.Agent, surface.AgentURL(v.BaseURL()+"/v1", c.Agent)})
-	}
-	return response.WriteJSON(w, http.StatusOK, answer)
+	return response.WriteList(r.Context(), string(v.App.ID), w, "agents", func(yield func(cardEntry) bool) {
+		for c := range v.Cards() {
+			if !yield(cardEntry{c.Agent, surface.AgentURL(v.BaseURL()+"/v1", c.Agent)}) {
+				return
+			}
+		}
+	}, nil)
 }
 
 // handleCard answers with the card of one agent, or not found for an agent that the caller may not see.

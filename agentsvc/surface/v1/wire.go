@@ -59,9 +59,6 @@ type (
 
 // Response types.
 type (
-	cardList struct {
-		Agents []cardEntry `json:"agents"`
-	}
 	cardEntry struct {
 		Name string `json:"name"`
 		URL  string `json:"url"`
