@@ -52,7 +52,6 @@ func (s *Server) limitCallTime(service any, stream grpc.ServerStream, info *grpc
 		case s.otherSlots <- struct{}{}:
 			defer func() { <-s.otherSlots }()
 		default:
-			countWasted(stream.Context())
 			return status.Error(codes.ResourceExhausted, "too many reflection calls are open, try again shortly")
 		}
 		timer := time.NewTimer(maxOtherDuration)
