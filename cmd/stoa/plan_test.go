@@ -169,7 +169,7 @@ var dependencyRules = map[string][]string{
 	"golang.org/x/sys":                       {"*"},
 	"golang.org/x/term":                      {"cmd/stoa"},
 	"golang.org/x/text":                      {"*"},
-	"golang.org/x/time":                      {"agentsvc/runner"},
+	"golang.org/x/time":                      {"agentsvc/runner", "agentsvc/surface/a2agrpc"},
 	"google.golang.org/genai":                {"agentsvc/llm/gemini"},
 	"modernc.org/libc":                       {"tenancy/db"}, // the sqlite driver's functions have parameters of its types
 	"modernc.org/sqlite":                     {"tenancy/db/...", "migrations", "cmd/stoa/faults(test)"},

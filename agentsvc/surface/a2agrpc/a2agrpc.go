@@ -86,6 +86,7 @@ type Server struct {
 	surfaceServer *surface.Server // authenticates calls
 	grpc          *grpc.Server
 	health        *healthServer
+	methods       map[string]bool // the full names of all methods
 	// calls counts the handler goroutines. limitCallTime may return before its handler has; Close waits for all of
 	// them.
 	calls sync.WaitGroup
@@ -122,7 +123,7 @@ const (
 // refused by gRPC itself before it is received.
 func New(front *surface.Server, o Options) *Server {
 	o.setDefaults()
-	s := &Server{options: o, surfaceServer: front, closing: make(chan struct{}), health: newHealthServer(o.Ready), otherSlots: make(chan struct{}, maxOtherCalls)}
+	s := &Server{options: o, surfaceServer: front, closing: make(chan struct{}), health: newHealthServer(o.Ready), methods: map[string]bool{}, otherSlots: make(chan struct{}, maxOtherCalls)}
 	s.signalClosing = sync.OnceFunc(func() { close(s.closing) })
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(2 * requestbody.MaxMessage), grpc.MaxHeaderListSize(surface.MaxHeader), grpc.MaxConcurrentStreams(surface.MaxStreams),
@@ -135,7 +136,7 @@ func New(front *surface.Server, o Options) *Server {
 		// client that disappeared does not keep its calls. Clients may ping every 10 seconds at most.
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: 5 * time.Minute, Time: 30 * time.Second, Timeout: 15 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		grpc.StreamInterceptor(s.limitCallTime),
+		grpc.StreamInterceptor(s.limitCallTime), grpc.InTapHandle(s.countUnknown),
 	}
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS.Clone())))
@@ -147,13 +148,18 @@ func New(front *surface.Server, o Options) *Server {
 	s.grpc.RegisterService(s.wrapService(&pb03.A2AService_ServiceDesc, version03), lib03.NewHandler(h))
 	s.grpc.RegisterService(s.health.newServiceDesc(), s.health)
 	reflection.Register(s.grpc)
+	for service, info := range s.grpc.GetServiceInfo() {
+		for _, m := range info.Methods {
+			s.methods["/"+service+"/"+m.Name] = true
+		}
+	}
 	return s
 }
 
 // Serve accepts connections of l until the server is closed or stopped. It returns nil then, also if that happened before
 // Serve was called: both run in goroutines of their own.
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.grpc.Serve(l); !errors.Is(err, grpc.ErrServerStopped) {
+	if err := s.grpc.Serve(boundedListener{l}); !errors.Is(err, grpc.ErrServerStopped) {
 		return err
 	}
 	return nil

@@ -1,6 +1,8 @@
 package a2agrpc
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -17,6 +19,15 @@ import (
 // message nor reads the response would last as long as its connection. The handler runs in a goroutine of its own,
 // because a blocked RecvMsg or SendMsg only returns when this function has returned and gRPC has ended the stream.
 func (s *Server) limitCallTime(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if err := stream.Context().Err(); err != nil {
+		countWasted(stream.Context())
+		return status.FromContextError(err).Err()
+	}
+	defer func() {
+		if errors.Is(stream.Context().Err(), context.Canceled) { // gRPC has not ended the call yet: its client has
+			countWasted(stream.Context())
+		}
+	}()
 	if caller, ok := peer.FromContext(stream.Context()); ok {
 		release, ok := s.options.AcquireCall(caller.Addr.String())
 		if !ok {

@@ -235,18 +235,23 @@ func (f *fixture) dialRaw(t *testing.T, settings ...http2.Setting) *rawConn {
 	return w
 }
 
-// beginCall starts a call of SendStreamingMessage and sends m, nil = no message.
-func (c *rawConn) beginCall(stream uint32, token string, m proto.Message) error {
+// writeCall sends the headers of a call; ends says that no message follows.
+func (c *rawConn) writeCall(stream uint32, path, token string, ends bool) error {
 	c.header.Reset()
 	for _, f := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":authority", "localhost"}, {":path", "/lf.a2a.v1.A2AService/SendStreamingMessage"},
+		{":method", "POST"}, {":scheme", "http"}, {":authority", "localhost"}, {":path", path},
 		{"content-type", "application/grpc"}, {"te", "trailers"}, {"authorization", "Bearer " + token},
 	} {
 		if err := c.hpack.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
 			c.t.Fatal(err)
 		}
 	}
-	err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.header.Bytes(), EndHeaders: true})
+	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.header.Bytes(), EndHeaders: true, EndStream: ends})
+}
+
+// beginCall starts a call of SendStreamingMessage and sends m, nil = no message.
+func (c *rawConn) beginCall(stream uint32, token string, m proto.Message) error {
+	err := c.writeCall(stream, "/lf.a2a.v1.A2AService/SendStreamingMessage", token, false)
 	if m == nil || err != nil {
 		return err
 	}
