@@ -50,6 +50,9 @@ type Options struct {
 	// AcquireCall counts a call of the client at an address with a port. It returns what ends the count, or false if
 	// too many calls are open; nil = as many as there are.
 	AcquireCall func(address string) (release func(), ok bool)
+	// IsProxy reports whether an address with a port is that of a proxy, whose connections carry the calls of many
+	// clients; nil = none is.
+	IsProxy func(address string) bool
 	// Ready returns an error while the process must not receive calls; nil = always ready.
 	Ready func(context.Context) error
 	// OnCall is called at the start of each call of an agent method. The drain uses it to see that load balancers
@@ -68,6 +71,9 @@ func (o *Options) setDefaults() {
 	o.ReceiveTimeout = cmp.Or(o.ReceiveTimeout, 2*time.Minute)
 	if o.AcquireCall == nil {
 		o.AcquireCall = func(string) (func(), bool) { return func() {}, true }
+	}
+	if o.IsProxy == nil {
+		o.IsProxy = func(string) bool { return false }
 	}
 	if o.Ready == nil {
 		o.Ready = func(context.Context) error { return nil }
@@ -159,7 +165,7 @@ func New(front *surface.Server, o Options) *Server {
 // Serve accepts connections of l until the server is closed or stopped. It returns nil then, also if that happened before
 // Serve was called: both run in goroutines of their own.
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.grpc.Serve(boundedListener{l}); !errors.Is(err, grpc.ErrServerStopped) {
+	if err := s.grpc.Serve(boundedListener{l, s.options.IsProxy}); !errors.Is(err, grpc.ErrServerStopped) {
 		return err
 	}
 	return nil

@@ -19,13 +19,20 @@ const (
 	wastedCallRate = 100 // per second
 )
 
-// boundedListener accepts connections that countWasted closes.
-type boundedListener struct{ net.Listener }
+// boundedListener accepts connections that countWasted closes, except those of proxies: each carries the calls of many
+// clients, which one of them must not end.
+type boundedListener struct {
+	net.Listener
+	isProxy func(address string) bool
+}
 
 func (l boundedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
+	}
+	if l.isProxy(conn.RemoteAddr().String()) {
+		return conn, nil
 	}
 	return &boundedConn{conn, rate.NewLimiter(wastedCallRate, maxWastedCalls)}, nil
 }

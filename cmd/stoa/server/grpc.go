@@ -50,6 +50,6 @@ func (s *Server) newGRPCServer(frontend *surface.Server, cards agentcard.Builder
 	}
 	n := s.network
 	return a2agrpc.New(frontend, a2agrpc.Options{
-		TLS: n.tlsConfig, Cards: cards, OnCall: n.drainer.noteRequest, AcquireCall: n.requests.AcquireRequest, Ready: ext.NewReadyCheck(ext.Options{Database: s.Storage.DB.Ping, Ready: s.checkReady}),
+		TLS: n.tlsConfig, Cards: cards, OnCall: n.drainer.noteRequest, AcquireCall: n.requests.AcquireRequest, IsProxy: n.requests.IsProxy, Ready: ext.NewReadyCheck(ext.Options{Database: s.Storage.DB.Ping, Ready: s.checkReady}),
 	})
 }

@@ -126,6 +126,9 @@ func (lim *Limiter) isExempt(addr netip.Addr) bool {
 	return false
 }
 
+// IsProxy reports whether an address with a port is one to which the bound of an address does not apply.
+func (lim *Limiter) IsProxy(address string) bool { return lim.isExempt(clientPrefix(address).Addr()) }
+
 // release ends the count of a connection of source.
 func (lim *Limiter) release(source netip.Prefix) {
 	lim.mu.Lock()
