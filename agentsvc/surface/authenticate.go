@@ -121,7 +121,7 @@ func (s *Server) Authenticate(ctx context.Context, k Credentials) (*Request, err
 		return nil, err
 	}
 	// To anonymous callers an app without public agents must look like one that does not exist.
-	if kind == router.NoCredential && !k.Signed && record.ID != tenancy.DefaultID && !v.seesCards() {
+	if kind == router.NoCredential && !k.Signed && record.ID != tenancy.DefaultID && !seesCards(&v.Access) {
 		v.ReleaseApp()
 		return nil, apierror.ErrNoApp
 	}

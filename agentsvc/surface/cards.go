@@ -23,8 +23,8 @@ func (a *Access) Cards() iter.Seq[agentsvc.Card] {
 	}
 }
 
-// seesCards reports whether Cards has any.
-func (a *Access) seesCards() bool {
+// seesCards reports whether a may know of any agent.
+func seesCards(a *Access) bool {
 	for range a.Cards() {
 		return true
 	}

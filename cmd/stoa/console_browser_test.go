@@ -527,7 +527,7 @@ var (
 		"afterDeath": map[string]any{"answer": []any{"one two"}, "task": []any{
 			"submitted", "working", "attempt 2 The process that executed the task stopped.", "checkpoint the start of a run, step 0", "model m: 11 in, 2 out · estimated · TIME", "one two", "completed",
 		}, "alerts": 0.0},
-		"hidden": []any{false, false}, "typed": "a long thought", "strangerAfter": false, "leaks": []any{}, "links": 0.0,
+		"hidden": []any{false, false}, "typed": "a long thought", "typedByAnother": "", "strangerAfter": false, "leaks": []any{}, "links": 0.0,
 		"graph": []any{false, true, 6.0, []any{"crew talker step 1", "crew failing step 2", "failing failing model", "talker pay tool", "talker talker model"}, "/console/agents/crew"},
 		"shownAsText": []any{
 			"description of an agent", "name of an agent", "message", "answer", "prompt of an approval", "arguments of a call", "list of tasks",

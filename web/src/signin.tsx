@@ -2,6 +2,7 @@ import { Alert, Button, Checkbox, Paper, PasswordInput, Stack, Text, TextInput, 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useLocation, useNavigate } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
+import { flushSync } from "react-dom";
 import { ApiError, get } from "./api";
 import { callerKey, readCaller } from "./caller";
 import { continueConversations, dropAll } from "./conversations";
@@ -55,7 +56,8 @@ export function SignIn({ refused }: { refused?: Session }) {
       if (isOperatorScreen(pathname) !== !!next.operator) await navigate({ to: next.operator ? "/overview" : "/playground" });
       // Another person gets nothing of what this one has read and typed.
       if (refused && !isSamePerson(refused, next)) {
-        session.set(null);
+        // At once: the screens lose what was typed in them only when they go.
+        flushSync(() => session.set(null));
         cache.removeQueries({ predicate: ({ queryKey }) => queryKey[0] !== "health" && queryKey[1] !== next });
         dropAll();
       }

@@ -56,7 +56,7 @@ export function Tasks() {
             {list.data.next_page_token ? "None of the tasks that were looked at. The search goes on with the next page." : "Nothing here is what you selected."} <Link to="/tasks">Show all tasks</Link>
           </Empty>
         ) : (
-          <Empty title="There are no tasks yet" command={`stoa call ${names[0] ?? "AGENT"} 'hello'`}>
+          <Empty title="There are no tasks yet" command={`stoa call ${names[0] ?? "AGENT"} 'hello' --server ${location.origin}`}>
             Send a message in the <Link to="/playground">playground</Link>, or:
           </Empty>
         ))}

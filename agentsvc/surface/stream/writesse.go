@@ -15,9 +15,10 @@ import (
 // its streams.
 //
 // A client that reads slowly blocks only the goroutine of this call, in a write of at most PieceTimeout. It costs the
-// event that is being written, which is reserved from the app's memory (sse.Options.Memory), and what waits behind it:
-// the queue of its subscription, which package task bounds (maxQueuedEvents, maxQueuedBytes), or a page of the log. A full
-// queue is dropped and the log is read again, so the run that writes the events never waits.
+// event that is being written, of which all above 64 KiB is reserved from the app's memory (sse.Options.Memory, which
+// may take 10 s), and what it has taken to write next: a few of the task's recent events, which package task bounds
+// (maxTakenEvents, maxTakenBytes), or a page of the log. Recent events that it does not take in time are dropped and it
+// reads the log, so the run that writes the events never waits.
 //
 // A fact has its sequence as id, a delta has none: a client that reconnects with Last-Event-ID gets every fact after
 // it, and deltas that it lost are contained in the fact that follows them. Where the server ends its streams, or the

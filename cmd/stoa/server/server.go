@@ -48,10 +48,11 @@
 //     when signalled and periodically), agentsvc/queue/active_run.go (activeRuns.stopLost),
 //     agentsvc/leasecheck.go (LeaseCheck.Check), which agentsvc/tool/set.go, agentsvc/agent/remote.go and
 //     agentsvc/llm/upstream/transport.go call before each effect outside.
-//   - How does a decision continue a turn? agentsvc/surface/tenantapi/decision.go (newDecisionHandler),
-//     agentsvc/task/decide.go (Decisions.Decide, turnFactory.newDecisionPlan), agentsvc/store/approval.go
+//   - How does a decision continue a turn? agentsvc/surface/tenantapi/tenantapi.go has the route,
+//     agentsvc/surface/tenantapi/decision.go the handler (newDecisionHandler). agentsvc/task/decide.go (Decisions.Decide, turnFactory.newDecisionPlan), agentsvc/store/approval.go
 //     (Approvals.RecordDecisions), agentsvc/task/accept.go (pipeline.dispatch). A message can carry decisions too
-//     (agentsvc/task/submit.go). The new run reads the decision in agentsvc/runner/execution.go
+//     (agentsvc/task/submit.go). A worker executes the new run by execution.go (Execution.executeRun) and
+//     agentsvc/runner/runner.go (Runner.Run), reads the decision in agentsvc/runner/execution.go
 //     (execution.replayJournal) and agentsvc/runner/turnstate.go (turnState.applyDecision), and agentsvc/agent/llm.go
 //     (llmRun.runSteps) hands the approved call to agentsvc/agent/tool_call.go (toolCalls.resumeCalls), which runs it by
 //     agentsvc/tool/set.go (Set.Call).

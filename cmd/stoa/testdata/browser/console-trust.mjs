@@ -30,6 +30,8 @@ const mine = await open({refusals: dead, mayBreak: true})
 await signIn(mine, user)
 const watch = await open({refusals: [...dead, /^404 /], mayBreak: true})
 await signIn(watch, user, {path: 'tasks'})
+const draft = await open({refusals: [...dead, /^404 /], mayBreak: true})
+await signIn(draft, user)
 await say(mine, 'hello')
 await lastTurn(mine).locator('.text', {hasText: 'one'}).last().waitFor()
 const task = new URL(await lastTurn(mine).getByRole('link', {name: 'Task'}).getAttribute('href'), url).pathname.replace('/console/', '')
@@ -45,8 +47,9 @@ seen.afterDeath = {answer: await lastTurn(mine).locator('.answer > li').allInner
 // A token that is revoked is thrown out of each page: what it has read is hidden, and what was typed is there again after the same person
 // has signed in. Another person finds nothing of it.
 await mine.getByLabel('Message', {exact: true}).fill('a long thought')
+await draft.getByLabel('Message', {exact: true}).fill('for nobody else')
 await admin('/admin/apps/piper/tokens:revoke', {sub: 'ana'})
-for (const page of [mine, watch]) await page.getByText('The credential is no longer accepted').waitFor()
+for (const page of [mine, watch, draft]) await page.getByText('The credential is no longer accepted').waitFor()
 await picture(mine, 'sign-in-again')
 seen.hidden = [await mine.evaluate(() => document.body.innerText.includes('hello') || document.title !== 'Stoa'), await watch.evaluate(() => document.body.innerText.includes('one two'))]
 const again = async (page, token) => {
@@ -65,6 +68,8 @@ await again(mine, fresh)
 seen.typed = await mine.getByLabel('Message', {exact: true}).inputValue()
 await say(mine, 'still here')
 await lastTurn(mine).getByText('completed', {exact: true}).waitFor()
+await again(draft, (await admin('/admin/apps/piper/tokens', {sub: 'bob'})).access_token)
+seen.typedByAnother = await draft.getByLabel('Message', {exact: true}).inputValue()
 await again(watch, stranger)
 await watch.getByRole('alert').first().waitFor()
 seen.strangerAfter = await watch.evaluate(() => document.body.innerText.includes('one two'))
