@@ -49,8 +49,9 @@
 //     agentsvc/leasecheck.go (LeaseCheck.Check), which agentsvc/tool/set.go, agentsvc/agent/remote.go and
 //     agentsvc/llm/upstream/transport.go call before each effect outside.
 //   - How does a decision continue a turn? agentsvc/surface/tenantapi/tenantapi.go has the route,
-//     agentsvc/surface/tenantapi/decision.go the handler (newDecisionHandler). agentsvc/task/decide.go (Decisions.Decide, turnFactory.newDecisionPlan), agentsvc/store/approval.go
-//     (Approvals.RecordDecisions), agentsvc/task/accept.go (pipeline.dispatch). A message can carry decisions too
+//     agentsvc/surface/tenantapi/decision.go the handler (newDecisionHandler). agentsvc/task/decide.go
+//     (Decisions.Decide, turnFactory.newDecisionPlan), agentsvc/store/approval.go (Approvals.RecordDecisions),
+//     agentsvc/task/accept.go (pipeline.dispatch). A message can carry decisions too
 //     (agentsvc/task/submit.go). A worker executes the new run by execution.go (Execution.executeRun) and
 //     agentsvc/runner/runner.go (Runner.Run), reads the decision in agentsvc/runner/execution.go
 //     (execution.replayJournal) and agentsvc/runner/turnstate.go (turnState.applyDecision), and agentsvc/agent/llm.go
