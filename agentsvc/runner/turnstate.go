@@ -18,7 +18,7 @@ type turnState struct {
 	frames map[string][]agentsvc.Entry
 	// calls are all tool calls of the turn, of sub-agents too; the final message lists them.
 	calls []agentsvc.ToolCall
-	// callStates are decisions, supplied credentials and begun re-executions, by frame and call.
+	// callStates are decisions, supplied credentials and whether the call has begun after them, by frame and call.
 	callStates map[agent.CallKey]agent.CallState
 	// credentialRequests counts, by tool, the pauses of this turn that asked for the tool's credential. Agents use it
 	// to give up after repeated requests.

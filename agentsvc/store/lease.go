@@ -16,7 +16,8 @@ import (
 // A claim ([RunQueue.ClaimRuns]) names the worker only. The epoch is raised where a worker begins ([Runs.BeginRun]),
 // where its process is found dead or stops ([RunQueue.RescueRuns], [RunQueue.ReleaseRuns]), where a run is given up
 // ([DeadLetters.GiveUp]), and with each decision, next turn and cancellation. [Runs.advanceTask] compares it in every
-// write of a worker, and for sessions in a database of their own tryWriteTurn (session.go). Without it are written
+// write of a worker. BeginRun compares it itself, ends that are written in groups on PostgreSQL by taskAdvanceChange
+// (recordshared.go), and sessions in a database of their own by tryWriteTurn (session.go). Without it are written
 // usage ([Record.UsageRows]), which was spent, and what is as true from another worker: the summary of a session, the
 // postponement of an approval. Calls that have an effect outside ask [agentsvc.LeaseCheck] first; package queue renews
 // the lease and ends the context of a run whose lease is lost.

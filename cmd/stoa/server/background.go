@@ -57,9 +57,9 @@ func newBackgroundConfigs(apps *tenancy.Service, mine *DefaultApp, memory *confi
 }
 
 // loadSchedules returns the schedules of an app's current revision, at the app's generation. The scheduler calls it when
-// the generation has changed: a new revision's schedules replace the stored ones, and a schedule that the revision no
-// longer has is not started. An app that is suspended has no schedules. Those of an app whose configuration does not load
-// are unknown, see [trigger.AppSchedules].
+// the generation has changed, and for the default app at each synchronization: a new revision's schedules replace the
+// stored ones, and a schedule that the revision no longer has is not started. An app that is suspended has no schedules.
+// Those of an app whose configuration does not load are unknown, see [trigger.AppSchedules].
 func (c *backgroundConfigs) loadSchedules(ctx context.Context, id db.ID) (trigger.AppSchedules, error) {
 	s, err := c.apps.LoadSnapshot(ctx, id, 0)
 	if err != nil {
