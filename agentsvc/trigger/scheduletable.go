@@ -127,7 +127,7 @@ func (t scheduleTable) saveSchedules(ctx context.Context, app db.ID, generation 
 				return err
 			}
 		}
-		for agent := range there {
+		for _, agent := range slices.Sorted(maps.Keys(there)) {
 			if want[agent] != nil {
 				continue
 			}

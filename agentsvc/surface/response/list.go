@@ -11,8 +11,8 @@ import (
 )
 
 // WriteList writes a JSON object whose first member, name, is the list of items, followed by the members of remaining,
-// an object with at least one member, or nil. It keeps at most one piece of the response in memory, so that a long list takes
-// no more memory than a short one. An error after the first piece was written leaves the response truncated.
+// an object with at least one member, or nil. It keeps at most one piece of the response in memory, so that a long list
+// takes no more memory than a short one. An error after the first piece was written leaves the response truncated.
 //
 // Pieces after the first are made with a permit of [processor.Shared] for app, so that many readers of long lists leave
 // processors to other apps. The end of ctx ends the wait for one. remaining is read after the last item.
